@@ -8,7 +8,7 @@ from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.job.snapshot import JobPod, NodeCapacity, Snapshot
 from muster_operator.job.types import IPUJob
 from muster_operator.observe.cluster import ClusterCache
-from muster_operator.plan.preflight import avoided_nodes
+from muster_operator.plan.hardware.preflight import avoided_nodes
 
 
 class SnapshotReader:

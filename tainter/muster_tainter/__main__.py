@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     from muster_kube.api.errors import ConfigError
     from muster_kube.process.settings import SettingsError
-    from muster_tainter.faults.audit_log import configure
+    from muster_tainter.faults.logs.audit_log import configure
     from muster_tainter.policy.file import PolicyError
     from muster_tainter.settings import FLAGS, load
 

@@ -26,10 +26,10 @@ from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.events.latency import HopLatency
 from muster_tainter.events.pod_notifier import PodNotifier
 from muster_tainter.events.recorder import EventRecorder
-from muster_tainter.faults import audit_log
 from muster_tainter.faults.desired_state import Decision, is_managed, may_carry_ours
-from muster_tainter.faults.dry_run_log import DryRunLog
 from muster_tainter.faults.event_only import EventOnlyHistory
+from muster_tainter.faults.logs import audit_log
+from muster_tainter.faults.logs.dry_run_log import DryRunLog
 from muster_tainter.faults.messages import Notice
 from muster_tainter.faults.node_report import UnusableHealth, read_report
 from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica

@@ -12,7 +12,7 @@ from muster_kube.api.objects import Node
 from muster_tainter.budgets.incidents import Incident
 from muster_tainter.budgets.pool_usage import BudgetUsage
 from muster_tainter.faults.messages import format_taint, withheld_reason
-from muster_tainter.faults.node_record import read_record
+from muster_tainter.faults.record.node_record import read_record
 from muster_tainter.spares.plan import GroupState
 
 _CHECKS_LIMIT = 64

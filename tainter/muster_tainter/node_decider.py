@@ -13,7 +13,7 @@ from muster_tainter.budgets.reservations import BudgetReservations
 from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide, missing_taints
-from muster_tainter.faults.node_record import OurTaint
+from muster_tainter.faults.record.node_record import OurTaint
 from muster_tainter.faults.taint_drift import find_removers
 from muster_tainter.faults.taint_history import TaintHistory
 from muster_tainter.fleet.interface import FIELD_MANAGER, NODES_PATH

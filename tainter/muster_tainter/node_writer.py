@@ -14,9 +14,9 @@ from muster_kube.nodehealth import NodeHealth
 from muster_tainter.budgets.reservations import BudgetReservations
 from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.events.latency import HopLatency
-from muster_tainter.faults import audit_log
 from muster_tainter.faults.desired_state import Decision
-from muster_tainter.faults.node_record import highest_closed, read_record
+from muster_tainter.faults.logs import audit_log
+from muster_tainter.faults.record.node_record import highest_closed, read_record
 from muster_tainter.fleet.interface import FIELD_MANAGER, NODES_PATH
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.fleet.watched_fleet import WatchedFleet

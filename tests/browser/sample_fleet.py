@@ -23,10 +23,10 @@ from muster_kube.nodehealth import (
     ReportedFinding,
     ReportedMeasurement,
 )
-from muster_tainter.faults.check_history import ANNOTATION as TESTS
-from muster_tainter.faults.check_history import MANAGER, CheckHistory, CheckRecord, encode_history
 from muster_tainter.faults.decision_context import AssignedRole, DecisionContext, DeviceContext, KnownDevice
 from muster_tainter.faults.desired_state import decide
+from muster_tainter.faults.record.check_history import ANNOTATION as TESTS
+from muster_tainter.faults.record.check_history import MANAGER, CheckHistory, CheckRecord, encode_history
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import STARTUP_KEY, Policy
 from muster_tainter.policy.spares import SpareRole

@@ -8,7 +8,7 @@ from tests.chart.helm_render import CHART, Helm, Refused, Rendered
 
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.needed_rights import Allow, needed_rights
-from muster_tainter.policy.sources import SuspendedKind
+from muster_tainter.policy.sections.sources import SuspendedKind
 from muster_tainter.step_times.job_suspension import KINDS
 
 EXAMPLES = CHART.parents[1] / "examples"

@@ -14,10 +14,10 @@ from muster_checks.base.vocabulary import Verdict
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.registry import load_registry
 from muster_cli.__main__ import main
-from muster_cli.report.policy_rows import policy_rows
-from muster_cli.report.policy_warnings import find_warnings
+from muster_cli.report.policies.rows import policy_rows
+from muster_cli.report.policies.warnings import find_warnings
 from muster_tainter.faults.messages import format_taint
-from muster_tainter.faults.node_record import as_our_taint
+from muster_tainter.faults.record.node_record import as_our_taint
 from muster_tainter.policy.file import default_policy_text, parse_policy
 from muster_tainter.policy.rules import Policy
 

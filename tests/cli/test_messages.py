@@ -6,8 +6,8 @@ from tests.cli.doctor.test_node_findings import daemon, judge
 from tests.cli.doctor.test_node_findings import node as bare_node
 
 from muster_checks.registry import load_registry
-from muster_cli.report.fleet_rows import NodeRow, node_rows, select_rows, summary
-from muster_cli.report.policy_warnings import find_warnings
+from muster_cli.report.fleet.rows import NodeRow, node_rows, select_rows, summary
+from muster_cli.report.policies.warnings import find_warnings
 from muster_tainter.policy.file import parse_policy
 
 

@@ -2,8 +2,8 @@
 
 from muster_kube.api.objects import Metadata, Node, NodeStatus
 from muster_tainter.faults.messages import node_condition
-from muster_tainter.faults.node_record import NodeRecord
 from muster_tainter.faults.node_report import NodeReport
+from muster_tainter.faults.record.node_record import NodeRecord
 from muster_tainter.policy.file import parse_policy
 
 

@@ -13,11 +13,11 @@ from tests.soak.goodput_simulation import disagreements
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
-from muster_tainter.goodput.attempt import SETTLE_S, Attempt
 from muster_tainter.goodput.books import Figure, split_account
 from muster_tainter.goodput.causes import Cause, Side
 from muster_tainter.goodput.feed import BookKeeper
 from muster_tainter.goodput.ledger import Ledger
+from muster_tainter.goodput.pods.attempt import SETTLE_S, Attempt
 
 # one round: (the pods of a round, their ends). Each takes its own nodes.
 

@@ -26,9 +26,9 @@ from muster_kube.api.objects import Pod
 from muster_sandbox.simulation.nodes import NODES, NodeShape, node_object
 from muster_tainter.controller import Tainter
 from muster_tainter.fleet.replica import Connections, Replica
-from muster_tainter.goodput.attempt import Attempt
 from muster_tainter.goodput.causes import INTERRUPTS, LOST, Cause
 from muster_tainter.goodput.feed import BookKeeper
+from muster_tainter.goodput.pods.attempt import Attempt
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.repair.pod_eviction import PodEviction

@@ -28,7 +28,7 @@ from muster_operator.job.names import JOB_UID, LAUNCHER, ROLE
 from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.status import is_finished
 from muster_operator.job.types import API_VERSION, IPUJob, jobs_path
-from muster_operator.plan.degradation import DEGRADED
+from muster_operator.plan.hardware.degradation import DEGRADED
 from muster_operator.vipu.simulator.fleet import InjectedFaults
 from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import NODES, NodeShape, node_object

@@ -15,13 +15,13 @@ from muster_tainter.budgets.pool_usage import Shortage
 from muster_tainter.events.affected_pods import Concern, format_message, pods_run
 from muster_tainter.explain.explanation import format_explanation
 from muster_tainter.explain.node import explain_node
-from muster_tainter.faults.audit_log import log_taints
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import decide
-from muster_tainter.faults.node_record import Fault, OurTaint
+from muster_tainter.faults.logs.audit_log import log_taints
 from muster_tainter.faults.policy_match import match_policy
+from muster_tainter.faults.record.node_record import Fault, OurTaint
 from muster_tainter.policy.file import PolicyError, load_policy, parse_policy
-from muster_tainter.policy.heavy_checks import AtOnce
+from muster_tainter.policy.sections.heavy_checks import AtOnce
 from muster_tainter.sources.loki.streams import log_line
 from muster_tainter.verification.messages import format_proof
 

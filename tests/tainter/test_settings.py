@@ -9,7 +9,7 @@ import pytest
 
 from muster_kube.process.settings import SettingsError
 from muster_tainter.__main__ import add_arguments, main
-from muster_tainter.faults.audit_log import configure, findings_log
+from muster_tainter.faults.logs.audit_log import configure, findings_log
 from muster_tainter.settings import FLAGS, load
 
 

@@ -26,7 +26,7 @@ from muster_tainter.explain.node import explain_node
 from muster_tainter.explain.replay import PolicyReplay, ReplayOutcome
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide, recall_record
-from muster_tainter.faults.node_record import ANNOTATION
+from muster_tainter.faults.record.node_record import ANNOTATION
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import LivePolicy, default_policy_text, load_policy

@@ -6,7 +6,7 @@ from muster_kube.api.errors import ApiError, Forbidden
 from muster_kube.api.objects import Api, NodeCondition
 from muster_tainter.devices.api_versions import NotServed, find_api
 from muster_tainter.devices.rules.taint_rule import PREVIEW_EFFECT, SELECTOR, DeviceTaintRule
-from muster_tainter.faults.node_record import NodeRecord
+from muster_tainter.faults.record.node_record import NodeRecord
 
 EVICTION = "EvictionInProgress"  # the condition in which the controller-manager reports
 _LINE_LIMIT = 512

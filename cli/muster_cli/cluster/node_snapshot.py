@@ -8,7 +8,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, NotFound
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import PATH, NodeHealth
-from muster_tainter.faults.node_record import NodeRecord, read_record
+from muster_tainter.faults.record.node_record import NodeRecord, read_record
 
 _NODES = "/api/v1/nodes"
 _LIST_S = 10.0

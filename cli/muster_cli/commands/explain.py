@@ -55,7 +55,7 @@ def main(arguments: argparse.Namespace) -> int:
     from muster_cli.cluster.node_warnings import read_node_warnings
     from muster_cli.cluster.spare_roles import read_common_taints
     from muster_cli.exit_codes import worst_exit_code
-    from muster_cli.report.fleet_rows import parse_verdict
+    from muster_cli.report.fleet.rows import parse_verdict
     from muster_tainter.devices.slices.nic_names import nic_names, with_nic_names
     from muster_tainter.explain.explanation import format_explanation
     from muster_tainter.explain.node import explain_node

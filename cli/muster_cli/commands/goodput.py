@@ -16,7 +16,7 @@ from muster_tainter.goodput.report import By, make_report
 from muster_tainter.goodput.state import NAME, BadState
 from muster_tainter.goodput.store import GoodputMap
 from muster_tainter.pause import config_maps
-from muster_tainter.policy.heavy_checks import parse_duration
+from muster_tainter.policy.sections.heavy_checks import parse_duration
 
 HOUR_S = 3600.0
 

@@ -13,8 +13,8 @@ from muster_checks.dmesg.catalogue.types import CatalogueError
 from muster_checks.registry import load_registry
 from muster_cli.exit_codes import EXIT_WARN
 from muster_cli.report.columns import print_table
-from muster_cli.report.policy_rows import ANY, PolicyRow, policy_rows, rule_outcome
-from muster_cli.report.policy_warnings import find_notes, find_warnings
+from muster_cli.report.policies.rows import ANY, PolicyRow, policy_rows, rule_outcome
+from muster_cli.report.policies.warnings import find_notes, find_warnings
 from muster_cli.report.quantities import format_duration
 from muster_kube.process.command_line import EXIT_USAGE
 from muster_tainter.policy.file import PolicyError, load_policy

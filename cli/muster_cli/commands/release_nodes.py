@@ -35,8 +35,8 @@ from muster_tainter.faults.desired_state import (
 )
 from muster_tainter.faults.manual_clear import clear_entries
 from muster_tainter.faults.messages import CONDITION, describe_fault, format_taint
-from muster_tainter.faults.node_record import LOST_CHECK, NodeRecord, as_our_taint, read_record
 from muster_tainter.faults.node_report import read_report
+from muster_tainter.faults.record.node_record import LOST_CHECK, NodeRecord, as_our_taint, read_record
 from muster_tainter.faults.record_trust import trusted_record, untrusted_taints
 from muster_tainter.policy.rules import NOT_FOR_FAULTS, OUR_PREFIX, SPARE_KEY, STARTUP_KEY, Policy
 

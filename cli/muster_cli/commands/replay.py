@@ -16,8 +16,8 @@ import msgspec
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.types import Catalogue, CatalogueError
 from muster_cli.cluster.node_arguments import node_name
-from muster_cli.report.kernel_logs import LogLines, NoKernelLog, SavedKernelLog
-from muster_cli.report.replay import LogStatistics, as_document, print_outcome
+from muster_cli.report.policies.kernel_logs import LogLines, NoKernelLog, SavedKernelLog
+from muster_cli.report.policies.replay import LogStatistics, as_document, print_outcome
 from muster_cli.usage import UsageError
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.nodehealth import NodeHealth

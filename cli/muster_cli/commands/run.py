@@ -18,8 +18,8 @@ from muster_cli.cluster.node_arguments import add_nodes, named_nodes
 from muster_cli.exit_codes import exit_code
 from muster_cli.interrupt import run_interruptibly
 from muster_cli.report.columns import print_table
-from muster_cli.report.fleet_answer import ALL_ROWS, HEAD, FleetAnswers
-from muster_cli.report.progress import FleetProgress
+from muster_cli.report.fleet.answer import ALL_ROWS, HEAD, FleetAnswers
+from muster_cli.report.fleet.progress import FleetProgress
 from muster_cli.report.quantities import plural
 from muster_cli.usage import UsageError
 from muster_kube.api.client import KubeClient

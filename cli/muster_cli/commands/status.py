@@ -17,8 +17,8 @@ from muster_cli.cluster.spare_roles import read_node_role, read_roles
 from muster_cli.exit_codes import exit_code
 from muster_cli.interrupt import run_interruptibly
 from muster_cli.report.columns import print_table
-from muster_cli.report.fleet_answer import ALL_ROWS
-from muster_cli.report.fleet_rows import (
+from muster_cli.report.fleet.answer import ALL_ROWS
+from muster_cli.report.fleet.rows import (
     HEAD,
     NodeRow,
     as_json,
@@ -28,9 +28,9 @@ from muster_cli.report.fleet_rows import (
     summary,
     worst_verdict,
 )
-from muster_cli.report.fleet_watch import FleetWatch
+from muster_cli.report.fleet.spare_counts import SpareCount, spare_counts, spare_lines
+from muster_cli.report.fleet.watch import FleetWatch
 from muster_cli.report.output_format import TABLE, add_output, print_document
-from muster_cli.report.spare_counts import SpareCount, spare_counts, spare_lines
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import NotFound

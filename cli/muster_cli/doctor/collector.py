@@ -12,7 +12,6 @@ import msgspec
 import yaml
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.doctor import agents, clocks, crds, devices, ipus, leaders, parts, reports, rights, settings, webhooks
 from muster_cli.doctor.bounded_reads import BoundedReader
 from muster_cli.doctor.device_reads import read_devices
 from muster_cli.doctor.facts import (
@@ -31,7 +30,20 @@ from muster_cli.doctor.facts import (
     Workload,
 )
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure, read_failures
-from muster_cli.doctor.parts import AGENT, OPERATOR, PROXY, TAINTER, InstalledPart
+from muster_cli.doctor.judges import (
+    agents,
+    clocks,
+    crds,
+    devices,
+    ipus,
+    leaders,
+    parts,
+    reports,
+    rights,
+    settings,
+    webhooks,
+)
+from muster_cli.doctor.judges.parts import AGENT, OPERATOR, PROXY, TAINTER, InstalledPart
 from muster_kube.api.objects import Node, Object
 from muster_kube.controller.lease import Lease
 from muster_kube.nodehealth import PATH as HEALTHS

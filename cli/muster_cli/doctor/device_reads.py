@@ -3,7 +3,6 @@
 from typing import TypeVar
 
 from muster_cli.doctor.bounded_reads import BoundedReader
-from muster_cli.doctor.devices import SCHEDULER, DeviceState
 from muster_cli.doctor.facts import (
     ApiGroup,
     ApiResources,
@@ -13,6 +12,7 @@ from muster_cli.doctor.facts import (
     ServerVersion,
 )
 from muster_cli.doctor.findings import ReadFailure
+from muster_cli.doctor.judges.devices import SCHEDULER, DeviceState
 from muster_kube.api.objects import Object
 
 GROUP = "/apis/resource.k8s.io"

@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 from muster_checks.base.vocabulary import severity, shorten
 from muster_cli.cluster.node_snapshot import NodeState
-from muster_cli.report.fleet_rows import NodeRow, parse_verdict
+from muster_cli.report.fleet.rows import NodeRow, parse_verdict
 from muster_cli.report.quantities import age
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth, ReportedCheck, ReportedFinding

@@ -19,8 +19,8 @@ from muster_kube.api.times import rfc3339_whole
 from muster_kube.process.command_line import EXIT_UNKNOWN
 from muster_tainter.policy import label_syntax
 from muster_tainter.policy.file import load_policy
-from muster_tainter.policy.heavy_checks import parse_duration
-from muster_tainter.policy.sources import HttpSource, check_matchers
+from muster_tainter.policy.sections.heavy_checks import parse_duration
+from muster_tainter.policy.sections.sources import HttpSource, check_matchers
 from muster_tainter.simulation.history.cluster_history import FleetHistory, HistoryRequest, read_history
 from muster_tainter.simulation.history.files import fleet_document, fleet_text, write_faults
 from muster_tainter.sources.http_client import SourceError

@@ -6,7 +6,8 @@ from muster_operator.job import pod_outcome, status, timers
 from muster_operator.job.pod_outcome import AttemptEnd
 from muster_operator.job.snapshot import JobPlan, RecordEvent
 from muster_operator.job.status import COMPLETE, FAILED, RESTARTING, StatusUpdate
-from muster_operator.plan import full_reset, poplar_recovery, restart_policy, teardown
+from muster_operator.plan import restart_policy, teardown
+from muster_operator.plan.hardware import full_reset, poplar_recovery
 from muster_operator.plan.job_state import JobState
 from muster_operator.plan.restart_policy import RestartDecision
 

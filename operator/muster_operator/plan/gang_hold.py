@@ -18,7 +18,8 @@ from muster_operator.job.snapshot import JobPlan, JobPod, JobSetup, RecordEvent
 from muster_operator.job.status import PENDING, RESTARTING, RUNNING, StatusUpdate
 from muster_operator.job.status_types import GangHoldStatus
 from muster_operator.job.types import IPUJob
-from muster_operator.plan import preflight, waiting_reason
+from muster_operator.plan import waiting_reason
+from muster_operator.plan.hardware import preflight
 from muster_operator.plan.job_state import JobState
 
 EVENT = "GaveBack"

@@ -18,7 +18,8 @@ from muster_operator.job import pod_outcome
 from muster_operator.job.pod_outcome import AttemptEnd
 from muster_operator.job.snapshot import Action, JobPlan, RecordEvent
 from muster_operator.job.status_types import InstanceRestart, IPUJobStatus
-from muster_operator.plan import attempts, full_reset, poplar_recovery, restart_policy
+from muster_operator.plan import attempts, restart_policy
+from muster_operator.plan.hardware import full_reset, poplar_recovery
 from muster_operator.plan.job_state import JobState
 from muster_operator.plan.restart_policy import RestartDecision
 

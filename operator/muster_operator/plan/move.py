@@ -19,8 +19,9 @@ from muster_operator.job.snapshot import Action, DeletePod, JobPlan, JobPod, Que
 from muster_operator.job.status import RESTARTING, StatusUpdate
 from muster_operator.job.status_types import JobMove
 from muster_operator.job.types import ipus_per_instance
-from muster_operator.plan import attempt_end, degradation, poplar_recovery, preflight
-from muster_operator.plan.degradation import JobFault
+from muster_operator.plan import attempt_end
+from muster_operator.plan.hardware import degradation, poplar_recovery, preflight
+from muster_operator.plan.hardware.degradation import JobFault
 from muster_operator.plan.job_state import JobState
 from muster_operator.plan.restart_policy import RestartDecision
 

@@ -12,17 +12,8 @@ from dataclasses import dataclass, replace
 
 from muster_operator.job.snapshot import Action, JobPlan, JobSetup, Snapshot, WithdrawRequests
 from muster_operator.job.types import IPUJob
-from muster_operator.plan import (
-    attempt_end,
-    full_reset,
-    gang_hold,
-    instance_restart,
-    move,
-    preflight,
-    teardown,
-    template_change,
-    workload,
-)
+from muster_operator.plan import attempt_end, gang_hold, instance_restart, move, teardown, template_change, workload
+from muster_operator.plan.hardware import full_reset, preflight
 from muster_operator.plan.job_state import JobState
 
 

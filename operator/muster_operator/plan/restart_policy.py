@@ -23,7 +23,7 @@ from muster_operator.job import pod_outcome
 from muster_operator.job.pod_outcome import AttemptEnd
 from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import IPUJob, RestartPolicy, RestartType
-from muster_operator.plan import poplar_recovery
+from muster_operator.plan.hardware import poplar_recovery
 
 RETRYABLE = "128-255"  # ended by a signal: more often a fault of the machine than of the program
 _DOUBLINGS = 30  # more would overflow

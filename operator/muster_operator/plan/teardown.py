@@ -24,7 +24,7 @@ from muster_operator.job.snapshot import (
 from muster_operator.job.status import COMPLETE, FAILED, SUSPENDED, StatusUpdate
 from muster_operator.job.types import FINALIZER
 from muster_operator.plan import waiting_reason
-from muster_operator.plan.degradation import DEGRADED
+from muster_operator.plan.hardware.degradation import DEGRADED
 from muster_operator.plan.job_state import JobState
 
 # activeDeadlineSeconds and healthPolicy.onFault Fail stop a job whose pods still run

@@ -21,16 +21,8 @@ from muster_operator.job.snapshot import (
 )
 from muster_operator.job.status import PENDING, RESTARTING, RUNNING, SUSPENDED, StatusUpdate
 from muster_operator.job.types import IPUJob, ipus_per_instance
-from muster_operator.plan import (
-    degradation,
-    gang_hold,
-    instance_restart,
-    move,
-    preflight,
-    restart_policy,
-    template_change,
-    waiting_reason,
-)
+from muster_operator.plan import gang_hold, instance_restart, move, restart_policy, template_change, waiting_reason
+from muster_operator.plan.hardware import degradation, preflight
 from muster_operator.plan.job_state import JobState
 from muster_operator.resources import access, config, pods
 from muster_operator.resources.ownership import CONTENT, Body

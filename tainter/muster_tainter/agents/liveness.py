@@ -18,8 +18,8 @@ from muster_tainter.agents.pods import AgentPod
 from muster_tainter.faults.desired_state import is_managed
 from muster_tainter.faults.lifecycle import PERSON
 from muster_tainter.faults.messages import CONDITION
-from muster_tainter.faults.node_record import ANNOTATION, Fault, read_record
 from muster_tainter.faults.node_report import UnusableHealth
+from muster_tainter.faults.record.node_record import ANNOTATION, Fault, read_record
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import SILENT, STARTUP_KEY, Policy

@@ -27,8 +27,8 @@ from muster_kube.api.versions import is_later
 from muster_kube.controller.reflector import LIST_SILENCE_S, SILENCE_MARGIN_S, WATCH_S
 from muster_tainter.budgets.pool_usage import BudgetedNode, BudgetUsage, PoolUsage, Shortage
 from muster_tainter.policy.budgets import Budget
-from muster_tainter.policy.heavy_checks import AtOnce
 from muster_tainter.policy.pools import Pool
+from muster_tainter.policy.sections.heavy_checks import AtOnce
 
 # kube-apiserver ends a request after 60 s (--request-timeout). What it wrote is in the store once the watch shows it,
 # or, if that watch is dead and this is not yet noticed, once the watch is given up and the nodes are listed again.

@@ -11,8 +11,8 @@ from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.budgets.incidents import FaultOpening, Ground, Incident, IncidentIndex
-from muster_tainter.faults.node_record import LOST_CHECK, Fault, NodeRecord, read_record
 from muster_tainter.faults.node_report import FaultKey, UnusableHealth, read_report
+from muster_tainter.faults.record.node_record import LOST_CHECK, Fault, NodeRecord, read_record
 from muster_tainter.policy.rules import Policy
 
 _JOBS_LIMIT = 8  # of one node

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 
 from muster_kube.api.objects import Node
 from muster_tainter.policy.budgets import Budget
-from muster_tainter.policy.heavy_checks import AtOnce
 from muster_tainter.policy.pools import Pool
 from muster_tainter.policy.rules import SPARE_KEY
+from muster_tainter.policy.sections.heavy_checks import AtOnce
 
 What = Literal["tainted", "perDomain", "healthyPerDomain", "rate", "unknown"]
 

@@ -15,7 +15,7 @@ from muster_kube.nodehealth import NodeHealth
 from muster_tainter.budgets.allocator import BudgetAllocator, Severity
 from muster_tainter.budgets.pool_usage import BudgetUsage, Shortage, budgeted_node
 from muster_tainter.faults.desired_state import Decision, decide
-from muster_tainter.faults.node_record import read_record
+from muster_tainter.faults.record.node_record import read_record
 from muster_tainter.policy.rules import Policy
 
 _EFFECTS = {"NoExecute": 2.0, "NoSchedule": 1.0}

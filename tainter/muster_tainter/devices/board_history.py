@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from muster_kube.api.objects import Node
 from muster_tainter.faults.device_isolation import device_identity
-from muster_tainter.faults.node_record import FlapPenalty, read_record
+from muster_tainter.faults.record.node_record import FlapPenalty, read_record
 
 _GONE_LIMIT = 4096  # boards of deleted nodes
 

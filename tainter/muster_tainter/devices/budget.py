@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from muster_kube.api.objects import Node
 from muster_tainter.faults.device_isolation import isolated_components
-from muster_tainter.faults.node_record import ANNOTATION, read_record
-from muster_tainter.policy.heavy_checks import AtOnce
+from muster_tainter.faults.record.node_record import ANNOTATION, read_record
 from muster_tainter.policy.pools import Pool
 from muster_tainter.policy.rules import Policy
+from muster_tainter.policy.sections.heavy_checks import AtOnce
 
 _TOTALS_FOR_S = 5.0  # how long the number of a pool's devices is kept: counting them visits every node
 

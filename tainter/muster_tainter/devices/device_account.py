@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from muster_tainter.devices.device_states import tainted_cards
 from muster_tainter.devices.losses import DeviceBalance, device_balance
 from muster_tainter.devices.slices.device_map import NodeDevices
-from muster_tainter.faults.node_record import ANNOTATION
+from muster_tainter.faults.record.node_record import ANNOTATION
 from muster_tainter.fleet.interface import Fleet
 
 PERIOD_S = 10.0

@@ -15,8 +15,8 @@ from muster_tainter.devices.slices.device_map import NodeDevice, NodeDevices
 from muster_tainter.devices.slices.resource_slice import DriverTaint
 from muster_tainter.faults.device_isolation import device_key
 from muster_tainter.faults.messages import withheld_reason
-from muster_tainter.faults.node_record import DeviceStage, Fault, NodeRecord, OurTaint, as_our_taint
 from muster_tainter.faults.policy_match import confirmed_at, match_as_node
+from muster_tainter.faults.record.node_record import DeviceStage, Fault, NodeRecord, OurTaint, as_our_taint
 from muster_tainter.policy.rules import Policy
 
 SHOWN_LIMIT = 128  # devices of a node; the kubelet's own limit is lower than that for most resources

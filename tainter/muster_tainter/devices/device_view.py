@@ -9,7 +9,7 @@ from muster_tainter.devices.rules.store import RuleStore
 from muster_tainter.devices.slices.index import SliceIndex
 from muster_tainter.faults.decision_context import DeviceContext, KnownDevice
 from muster_tainter.faults.device_isolation import DEVICE_KINDS, device_key
-from muster_tainter.faults.node_record import DeviceStage
+from muster_tainter.faults.record.node_record import DeviceStage
 from muster_tainter.fleet.interface import Fleet
 
 

@@ -6,8 +6,8 @@ from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_tainter.devices.slices.device_map import NodeDevices
 from muster_tainter.faults.device_isolation import device_key
-from muster_tainter.faults.node_record import DeviceStage, Fault, as_our_taint, read_record
 from muster_tainter.faults.policy_match import match_as_node
+from muster_tainter.faults.record.node_record import DeviceStage, Fault, as_our_taint, read_record
 from muster_tainter.policy.rules import Policy
 
 HOUR_S = 3600.0

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from muster_tainter.faults.node_record import DeviceStage
+from muster_tainter.faults.record.node_record import DeviceStage
 
 STATES = (*DeviceStage, "withheld")
 

@@ -37,7 +37,7 @@ from muster_tainter.devices.slices.resource_slice import ResourceSlice, slim_sli
 from muster_tainter.faults.decision_context import DeviceContext
 from muster_tainter.faults.desired_state import Decision
 from muster_tainter.faults.device_isolation import device_key
-from muster_tainter.faults.node_record import ANNOTATION, NodeRecord, read_record
+from muster_tainter.faults.record.node_record import ANNOTATION, NodeRecord, read_record
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics

@@ -13,8 +13,8 @@ from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Api, Container, Metadata, ObjectReference, OwnerReference
 from muster_tainter.faults.desired_state import Decision
 from muster_tainter.faults.messages import describe_fault, format_taint
-from muster_tainter.faults.node_record import Fault, OurTaint
 from muster_tainter.faults.policy_match import confirmed_at, match_policy
+from muster_tainter.faults.record.node_record import Fault, OurTaint
 from muster_tainter.policy.rules import Policy
 
 REASON = "NodeFaulty"

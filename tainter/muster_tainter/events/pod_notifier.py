@@ -25,8 +25,8 @@ from muster_tainter.events.affected_pods import (
 from muster_tainter.events.object_events import ObjectEvents
 from muster_tainter.events.pod_owners import PodOwners
 from muster_tainter.faults.desired_state import Decision
-from muster_tainter.faults.node_record import as_our_taint, read_record
 from muster_tainter.faults.policy_match import confirmed_at, match_policy
+from muster_tainter.faults.record.node_record import as_our_taint, read_record
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics

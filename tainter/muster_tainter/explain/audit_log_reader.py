@@ -1,4 +1,4 @@
-"""Reads the finding transitions that :mod:`muster_tainter.faults.audit_log` wrote, and rebuilds the NodeHealths.
+"""Reads the finding transitions that :mod:`muster_tainter.faults.logs.audit_log` wrote, and rebuilds the NodeHealths.
 
 Lines of one transition share the node and time, so a NodeHealth is complete when the next transition's first line
 arrives. A new leader logs the current state again; reading it twice changes nothing.

@@ -9,7 +9,7 @@ from muster_tainter.devices.slices.device_map import NodeDevices
 from muster_tainter.faults.desired_state import Decision
 from muster_tainter.faults.lifecycle import FaultStep
 from muster_tainter.faults.messages import describe_fault
-from muster_tainter.faults.node_record import DeviceStage
+from muster_tainter.faults.record.node_record import DeviceStage
 
 DEVICE_PERIODS_LIMIT = 20_000  # kept for display; all are counted
 

@@ -14,7 +14,9 @@ from muster_tainter.explain.durations import lasted
 from muster_tainter.explain.explanation import ChainLink, FaultChain, NodeExplanation
 from muster_tainter.faults.desired_state import FAULTY_LABEL, MANAGED_LABEL, is_managed
 from muster_tainter.faults.messages import format_taint, withheld_reason
-from muster_tainter.faults.node_record import (
+from muster_tainter.faults.node_report import NodeReport, read_report
+from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, current_penalty, held_until, match_policy
+from muster_tainter.faults.record.node_record import (
     ANNOTATION,
     LOST_CHECK,
     ClosedFault,
@@ -25,8 +27,6 @@ from muster_tainter.faults.node_record import (
     as_our_taint,
     decode_record,
 )
-from muster_tainter.faults.node_report import NodeReport, read_report
-from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, current_penalty, held_until, match_policy
 from muster_tainter.policy.recovery import SOURCE_CHECKS, read_proof_request
 from muster_tainter.policy.rules import NOT_FOR_FAULTS, SPARE_KEY, STARTUP_KEY, CloseOn, Policy
 from muster_tainter.policy.spares import SpareRole

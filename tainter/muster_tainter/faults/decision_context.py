@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
-from muster_tainter.faults.node_record import FlapPenalty
 from muster_tainter.faults.node_report import FaultKey
+from muster_tainter.faults.record.node_record import FlapPenalty
 from muster_tainter.policy.spares import SpareRole
 
 

@@ -13,8 +13,6 @@ from muster_checks.base.vocabulary import Verdict, shorten
 from muster_kube.api.objects import Node, NodeCondition, Taint
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.faults import node_record as remembered
-from muster_tainter.faults.check_history import TESTING_LABEL, check_under_test, pre_flight_left
 from muster_tainter.faults.decision_context import EMPTY_CONTEXT, AssignedRole, DecisionContext
 from muster_tainter.faults.device_isolation import (
     Isolation,
@@ -35,7 +33,11 @@ from muster_tainter.faults.messages import (
     was_unknown_otherwise,
     withheld_reason,
 )
-from muster_tainter.faults.node_record import (
+from muster_tainter.faults.node_report import FaultKey, NodeReport, UnusableHealth, read_report
+from muster_tainter.faults.policy_match import confirmed_at, held_until, match_policy
+from muster_tainter.faults.record import node_record as remembered
+from muster_tainter.faults.record.check_history import TESTING_LABEL, check_under_test, pre_flight_left
+from muster_tainter.faults.record.node_record import (
     ANNOTATION,
     UNREADABLE_ANNOTATION,
     Fault,
@@ -44,8 +46,6 @@ from muster_tainter.faults.node_record import (
     UnreadableRecord,
     as_our_taint,
 )
-from muster_tainter.faults.node_report import FaultKey, NodeReport, UnusableHealth, read_report
-from muster_tainter.faults.policy_match import confirmed_at, held_until, match_policy
 from muster_tainter.faults.record_trust import trusted_record, untrusted_notices
 from muster_tainter.faults.role_record import ROLE_KEY, role_annotation
 from muster_tainter.policy.repair import LABEL as REPAIR_LABEL

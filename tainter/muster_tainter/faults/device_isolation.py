@@ -17,7 +17,9 @@ from muster_checks.hardware.pci import normal_address
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_tainter.faults.decision_context import DeviceContext, KnownDevice
 from muster_tainter.faults.messages import MESSAGE_LIMIT, Notice
-from muster_tainter.faults.node_record import (
+from muster_tainter.faults.node_report import FaultKey
+from muster_tainter.faults.policy_match import FaultPolicy, board_key, confirmed_at, match_as_node, penalty_now
+from muster_tainter.faults.record.node_record import (
     PENALTY_LEAST,
     PENALTY_LIMIT,
     DeviceStage,
@@ -25,8 +27,6 @@ from muster_tainter.faults.node_record import (
     FlapPenalty,
     NodeRecord,
 )
-from muster_tainter.faults.node_report import FaultKey
-from muster_tainter.faults.policy_match import FaultPolicy, board_key, confirmed_at, match_as_node, penalty_now
 from muster_tainter.policy.rules import Policy
 
 DEVICE_KINDS = ("gpu", "nic")  # of which a node has several; a switch, a bridge or the host is shared

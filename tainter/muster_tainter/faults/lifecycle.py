@@ -15,7 +15,17 @@ from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import ReportedFinding
 from muster_tainter.faults.decision_context import EMPTY_CONTEXT, DecisionContext
-from muster_tainter.faults.node_record import (
+from muster_tainter.faults.node_report import DISOWNED, FaultKey, NodeReport
+from muster_tainter.faults.occurrence import closes, is_later_firing
+from muster_tainter.faults.policy_match import (
+    FaultPolicy,
+    confirmed_at,
+    held_until,
+    match_policy,
+    penalty_key,
+    penalty_now,
+)
+from muster_tainter.faults.record.node_record import (
     LOST_CHECK,
     LOST_REASON,
     PENALTY_LEAST,
@@ -27,16 +37,6 @@ from muster_tainter.faults.node_record import (
     NodeRecord,
     OurTaint,
     prune_closed,
-)
-from muster_tainter.faults.node_report import DISOWNED, FaultKey, NodeReport
-from muster_tainter.faults.occurrence import closes, is_later_firing
-from muster_tainter.faults.policy_match import (
-    FaultPolicy,
-    confirmed_at,
-    held_until,
-    match_policy,
-    penalty_key,
-    penalty_now,
 )
 from muster_tainter.policy.recovery import FOREIGN_CHECKS, ProofCheck, ProofRequest
 from muster_tainter.policy.rules import CloseOn, Policy, Rule

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from muster_kube.nodehealth import CLEAR_LIMIT, ClearEntry, NodeHealth
-from muster_tainter.faults.node_record import NodeRecord
+from muster_tainter.faults.record.node_record import NodeRecord
 
 
 def clear_entries(

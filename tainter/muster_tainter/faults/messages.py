@@ -8,10 +8,10 @@ from muster_kube.api.objects import Node, NodeCondition, Taint
 from muster_kube.nodehealth import ClearEntry
 from muster_tainter.faults.decision_context import AssignedRole
 from muster_tainter.faults.lifecycle import FaultChange, FaultStep
-from muster_tainter.faults.node_record import Fault, NodeRecord, OurTaint, as_our_taint
 from muster_tainter.faults.node_report import DISOWNED, NodeReport
 from muster_tainter.faults.occurrence import is_jump
 from muster_tainter.faults.policy_match import match_policy
+from muster_tainter.faults.record.node_record import Fault, NodeRecord, OurTaint, as_our_taint
 from muster_tainter.policy.rules import SILENT, SPARE_KEY, Policy
 
 CONDITION = "muster.dev/Healthy"

@@ -15,8 +15,8 @@ from muster_kube.nodehealth import (
     ReportedCheck,
     ReportedFinding,
 )
-from muster_tainter.faults.node_record import OCCURRENCE_LIMIT
 from muster_tainter.faults.occurrence import closes
+from muster_tainter.faults.record.node_record import OCCURRENCE_LIMIT
 from muster_tainter.policy.recovery import ProofRequest, read_proof_request
 
 _VERDICTS = frozenset(Verdict)

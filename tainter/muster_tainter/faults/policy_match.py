@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from muster_checks.base.vocabulary import FaultClass
 from muster_kube.api.times import seconds
-from muster_tainter.faults.node_record import (
+from muster_tainter.faults.record.node_record import (
     LOST_CHECK,
     DeviceStage,
     Fault,
@@ -16,9 +16,9 @@ from muster_tainter.faults.node_record import (
     lost_taint,
 )
 from muster_tainter.policy.check_facts import can_test_one_device, is_heavy
-from muster_tainter.policy.devices import Isolation
 from muster_tainter.policy.recovery import ProofCheck
 from muster_tainter.policy.rules import CloseOn, Policy, Rule
+from muster_tainter.policy.sections.devices import Isolation
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import msgspec
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node, Taint
 from muster_tainter.faults.messages import MESSAGE_LIMIT, Notice, format_taint
-from muster_tainter.faults.node_record import ANNOTATION, NodeRecord, OurTaint, as_our_taint
+from muster_tainter.faults.record.node_record import ANNOTATION, NodeRecord, OurTaint, as_our_taint
 from muster_tainter.policy.rules import OUR_PREFIX, Policy
 
 

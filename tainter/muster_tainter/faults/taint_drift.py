@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from muster_kube.api.objects import ManagedNode, Taint
-from muster_tainter.faults.node_record import OurTaint, as_our_taint
+from muster_tainter.faults.record.node_record import OurTaint, as_our_taint
 from muster_tainter.policy.rules import Policy
 
 SETTLED_S = 2.0  # informers of controllers lag by less

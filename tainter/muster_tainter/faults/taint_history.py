@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from muster_kube.api.objects import Node, Taint
 from muster_tainter.faults.desired_state import is_ours
-from muster_tainter.faults.node_record import read_record
+from muster_tainter.faults.record.node_record import read_record
 from muster_tainter.faults.record_trust import trusted_record
 from muster_tainter.faults.taint_drift import TaintRemoval
 from muster_tainter.policy.rules import Policy

@@ -8,8 +8,8 @@ from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.external_findings import ExternalFindings
 from muster_tainter.faults.messages import Notice
-from muster_tainter.faults.node_record import ANNOTATION, NodeRecord, read_record
 from muster_tainter.faults.node_report import UnusableHealth
+from muster_tainter.faults.record.node_record import ANNOTATION, NodeRecord, read_record
 from muster_tainter.policy.rules import Policy
 
 NODES_PATH = "/api/v1/nodes"

@@ -11,10 +11,10 @@ import msgspec
 
 from muster_kube import nodehealth
 from muster_kube.api.objects import ManagedNode, Metadata, Node, NodeCondition, NodeSpec, NodeStatus, OwnerReference
-from muster_tainter.faults.check_history import ANNOTATION as TESTS
 from muster_tainter.faults.desired_state import OUR_ANNOTATIONS, OUR_LABELS, READY
 from muster_tainter.faults.messages import CONDITION
-from muster_tainter.faults.verification_attempts import ANNOTATION as PROOFS
+from muster_tainter.faults.record.check_history import ANNOTATION as TESTS
+from muster_tainter.faults.record.verification_attempts import ANNOTATION as PROOFS
 
 _intern = sys.intern
 

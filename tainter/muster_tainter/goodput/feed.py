@@ -18,12 +18,12 @@ from muster_tainter.fleet.replica import Replica
 from muster_tainter.goodput.ledger import Ledger
 from muster_tainter.goodput.metrics import GoodputMetrics
 from muster_tainter.goodput.observed_node import observe_node
-from muster_tainter.goodput.pod_facts import BOUND, PATH, LedgerPod, reduce_pod
+from muster_tainter.goodput.pods.pod_facts import BOUND, PATH, LedgerPod, reduce_pod
 from muster_tainter.goodput.state import Gap, State, snapshot
 from muster_tainter.goodput.state import resume as resume_ledger
 from muster_tainter.goodput.store import GoodputStore
 from muster_tainter.goodput.teams import Teams
-from muster_tainter.policy.goodput import Goodput
+from muster_tainter.policy.sections.goodput import Goodput
 from muster_tainter.task_rounds import yield_to_taints
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from muster_tainter.goodput.lemons import Lemons
 from muster_tainter.goodput.node_books import NodeBooks
 from muster_tainter.goodput.observed_node import ObservedNode
 from muster_tainter.goodput.pod_books import PodBooks
-from muster_tainter.goodput.pod_facts import End, PodFacts
+from muster_tainter.goodput.pods.pod_facts import End, PodFacts
 
 SLICE = 500  # runs or nodes, then other work may run
 

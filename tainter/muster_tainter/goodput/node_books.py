@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from muster_tainter.goodput.attribution import GONE, NOTHING, NodeEvidence
 from muster_tainter.goodput.books import Books, Figure, account
 from muster_tainter.goodput.causes import Side
 from muster_tainter.goodput.lemons import Lemons
 from muster_tainter.goodput.observed_node import ObservedNode, Outage
+from muster_tainter.goodput.pods.attribution import GONE, NOTHING, NodeEvidence
 
 GAP_S = 300.0
 """A new leader assumes that nodes were for so long what they are now. A longer gap is not booked to nodes."""

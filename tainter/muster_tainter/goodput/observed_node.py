@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.faults.check_history import TESTING_LABEL
 from muster_tainter.faults.desired_state import READY
-from muster_tainter.faults.node_record import NodeRecord, read_record
-from muster_tainter.goodput.attribution import NodeEvidence, evidence_of
+from muster_tainter.faults.record.check_history import TESTING_LABEL
+from muster_tainter.faults.record.node_record import NodeRecord, read_record
 from muster_tainter.goodput.causes import Cause
-from muster_tainter.goodput.pod_facts import count_devices
+from muster_tainter.goodput.pods.attribution import NodeEvidence, evidence_of
+from muster_tainter.goodput.pods.pod_facts import count_devices
 from muster_tainter.policy.rules import OUR_PREFIX, SPARE_KEY, STARTUP_KEY
 
 _KEEPS_OFF = ("NoSchedule", "NoExecute")

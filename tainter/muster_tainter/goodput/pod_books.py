@@ -4,13 +4,13 @@ any order, as long as they come before the end that they explain is settled."""
 import heapq
 from collections.abc import Iterable, Iterator
 
-from muster_tainter.goodput.attempt import SETTLE_S, Attempt
-from muster_tainter.goodput.attribution import PEERS_S, NodeEvidence, PodEnd, from_node, primary, settle, stronger
 from muster_tainter.goodput.books import Books, Figure, account
 from muster_tainter.goodput.causes import INTERRUPTS, Cause, Side, Via
 from muster_tainter.goodput.lemons import Lemons
 from muster_tainter.goodput.node_books import NodeBooks
-from muster_tainter.goodput.pod_facts import End, PodFacts
+from muster_tainter.goodput.pods.attempt import SETTLE_S, Attempt
+from muster_tainter.goodput.pods.attribution import PEERS_S, NodeEvidence, PodEnd, from_node, primary, settle, stronger
+from muster_tainter.goodput.pods.pod_facts import End, PodFacts
 
 PODS_LIMIT = 150_000  # with accelerators; further ones are only counted
 

@@ -21,10 +21,10 @@ from muster_kube.nodehealth import NodeHealth, NodeHealthStatus
 from muster_kube.process.lifetime import package_version
 from muster_kube.volume_trial import VolumeTrial
 from muster_tainter.controller import Tainter
-from muster_tainter.faults.check_history import check_under_test
 from muster_tainter.faults.desired_state import HEALTH_LABEL, is_managed
 from muster_tainter.faults.messages import format_taint
-from muster_tainter.faults.node_record import Fault, read_record
+from muster_tainter.faults.record.check_history import check_under_test
+from muster_tainter.faults.record.node_record import Fault, read_record
 from muster_tainter.fleet.watched_fleet import WatchedFleet
 from muster_tainter.http.job_nodes import Job, Labels, NodeLocator, ObjectQuery, object_queries
 from muster_tainter.http.responses import BODY_LIMIT, BODY_S, JSON_STATUS, BearerToken, refusal_response, refuse

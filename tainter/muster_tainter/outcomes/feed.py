@@ -29,7 +29,7 @@ from muster_tainter.outcomes.metrics import OutcomeMetrics
 from muster_tainter.outcomes.outcome import reduce_pod, reduce_restarted
 from muster_tainter.outcomes.pods import ENDED, PATH, PENDING, RESTARTING, OutcomePod, PodOutcome
 from muster_tainter.outcomes.store import CountedPods, NoStore
-from muster_tainter.policy.in_flight import InFlight
+from muster_tainter.policy.sections.in_flight import InFlight
 from muster_tainter.sources.source_status import SourceMetrics, SourceStatus
 from muster_tainter.task_rounds import yield_to_taints
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 
-from muster_tainter.policy.in_flight import KindName
+from muster_tainter.policy.sections.in_flight import KindName
 
 
 class Stage(IntEnum):

@@ -19,7 +19,7 @@ from muster_kube.api.reviews import Identity, Reviews
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import CLEAR_LIMIT, GROUP, PATH, PLURAL, ClearEntry, NodeHealth
 from muster_tainter.faults.manual_clear import clear_entries, merge_clears
-from muster_tainter.faults.node_record import read_record
+from muster_tainter.faults.record.node_record import read_record
 from muster_tainter.http.volume_trials import HttpRefusal, unauthorized
 
 log = logging.getLogger(__name__)

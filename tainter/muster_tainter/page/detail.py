@@ -10,10 +10,12 @@ from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth, ReportedFinding
 from muster_tainter.devices.device_states import DeviceState, device_states
 from muster_tainter.devices.slices.device_map import NO_DEVICES, NodeDevices
-from muster_tainter.faults.check_history import check_under_test
 from muster_tainter.faults.desired_state import is_managed
 from muster_tainter.faults.messages import format_taint
-from muster_tainter.faults.node_record import (
+from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
+from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, held_until, match_policy
+from muster_tainter.faults.record.check_history import check_under_test
+from muster_tainter.faults.record.node_record import (
     ANNOTATION,
     LOST_CHECK,
     Fault,
@@ -23,8 +25,6 @@ from muster_tainter.faults.node_record import (
     as_our_taint,
     decode_record,
 )
-from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
-from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, held_until, match_policy
 from muster_tainter.page.rows import held_taints, is_proving, silence_condition, state_of, what_was_done, with_devices
 from muster_tainter.policy.recovery import SOURCE_CHECKS
 from muster_tainter.policy.rules import SPARE_KEY, CloseOn, Policy

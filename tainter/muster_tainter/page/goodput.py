@@ -26,7 +26,7 @@ from muster_tainter.http.responses import JSON_STATUS
 from muster_tainter.http.volume_trials import HttpRefusal
 from muster_tainter.page.static_files import NEVER_STORED, answer_file, text_content
 from muster_tainter.pause import config_maps
-from muster_tainter.policy.heavy_checks import parse_duration
+from muster_tainter.policy.sections.heavy_checks import parse_duration
 
 FRESH_S = 15.0  # the books are written once a minute
 REPORTS_LIMIT = 32  # the page offers 16 choices

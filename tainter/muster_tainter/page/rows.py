@@ -12,12 +12,12 @@ from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.devices.device_states import DeviceMark, DeviceState, device_states, marks
 from muster_tainter.devices.slices.device_map import NO_DEVICES, NodeDevices
-from muster_tainter.faults.check_history import check_under_test, final_answer
 from muster_tainter.faults.desired_state import HEALTH_LABEL, is_managed
 from muster_tainter.faults.messages import CONDITION, withheld_reason
-from muster_tainter.faults.node_record import ANNOTATION, Fault, NodeRecord, OurTaint, as_our_taint, read_record
 from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
 from muster_tainter.faults.policy_match import confirmed_at, held_until, match_policy
+from muster_tainter.faults.record.check_history import check_under_test, final_answer
+from muster_tainter.faults.record.node_record import ANNOTATION, Fault, NodeRecord, OurTaint, as_our_taint, read_record
 from muster_tainter.faults.role_record import ROLE_KEY
 from muster_tainter.policy.recovery import read_proof_request
 from muster_tainter.policy.rules import SILENT, STARTUP_KEY, Policy

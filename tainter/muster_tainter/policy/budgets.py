@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from muster_tainter.policy.heavy_checks import DevicesIfAny, Duration, Nodes, NodesIfAny
+from muster_tainter.policy.sections.heavy_checks import DevicesIfAny, Duration, Nodes, NodesIfAny
 from muster_tainter.policy.strict_model import StrictModel
 
 

@@ -17,16 +17,16 @@ from pydantic_core import ErrorDetails
 
 from muster_checks.base.user_yaml import field_path, line_of, location_in
 from muster_tainter.policy.budgets import Budget, Incidents, TaintRate
-from muster_tainter.policy.heavy_checks import HeavyTesting, PoolTesting
-from muster_tainter.policy.in_flight import InFlight
 from muster_tainter.policy.manifest_files import BadFile, insert_files
 from muster_tainter.policy.match import Match
 from muster_tainter.policy.pools import Pool, Selector
 from muster_tainter.policy.recovery import HoldDown, Proof
 from muster_tainter.policy.repair import REPAIRED, Create, Drain, Job, Quarantine, Remedy, Repair
 from muster_tainter.policy.rules import DeadMan, Policy, Rule, SilentTaint, TaintSpec
-from muster_tainter.policy.sources import SOURCE_MODELS as SOURCES
-from muster_tainter.policy.sources import Sources
+from muster_tainter.policy.sections.heavy_checks import HeavyTesting, PoolTesting
+from muster_tainter.policy.sections.in_flight import InFlight
+from muster_tainter.policy.sections.sources import SOURCE_MODELS as SOURCES
+from muster_tainter.policy.sections.sources import Sources
 from muster_tainter.policy.spares import Spares
 
 SIZE_LIMIT = 1 << 20  # bytes; a ConfigMap holds no more

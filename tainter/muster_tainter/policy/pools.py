@@ -11,8 +11,8 @@ from pydantic import Field, field_validator, model_validator
 
 from muster_tainter.policy import label_syntax as kubernetes_labels
 from muster_tainter.policy.budgets import Budget
-from muster_tainter.policy.heavy_checks import PoolTesting
 from muster_tainter.policy.repair import Drain, Repair
+from muster_tainter.policy.sections.heavy_checks import PoolTesting
 from muster_tainter.policy.spares import Spares
 from muster_tainter.policy.strict_model import StrictModel
 

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field, field_validator, model_validator
 
 from muster_kube.nodehealth import CheckRequest
-from muster_tainter.policy.heavy_checks import AnyDuration, Checks, Duration, check_names
+from muster_tainter.policy.sections.heavy_checks import AnyDuration, Checks, Duration, check_names
 from muster_tainter.policy.strict_model import StrictModel
 
 MANAGER = "muster-tainter-proof"

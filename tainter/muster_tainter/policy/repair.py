@@ -14,7 +14,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from muster_checks.base.vocabulary import FaultClass
 from muster_tainter.policy import label_syntax
-from muster_tainter.policy.heavy_checks import AtOnce, Duration, Nodes
+from muster_tainter.policy.sections.heavy_checks import AtOnce, Duration, Nodes
 from muster_tainter.policy.strict_model import StrictModel
 
 # mildest first: a later one also fixes what an earlier one would

@@ -16,11 +16,6 @@ from muster_checks.base.vocabulary import FaultClass
 from muster_kube.api.objects import Taint
 from muster_tainter.policy import label_syntax as labels
 from muster_tainter.policy.budgets import Incidents
-from muster_tainter.policy.canary import CanaryPlan
-from muster_tainter.policy.devices import ISOLATION_BY_CLASS, Devices, Isolation
-from muster_tainter.policy.goodput import Goodput
-from muster_tainter.policy.heavy_checks import CHECK_NAME, AnyDuration, Duration, HeavyTesting
-from muster_tainter.policy.in_flight import InFlight
 from muster_tainter.policy.match import Match
 from muster_tainter.policy.pools import Pool
 from muster_tainter.policy.recovery import (
@@ -34,7 +29,12 @@ from muster_tainter.policy.recovery import (
     ProofCheck,
 )
 from muster_tainter.policy.repair import Quarantine, check_node_keys
-from muster_tainter.policy.sources import Sources
+from muster_tainter.policy.sections.canary import CanaryPlan
+from muster_tainter.policy.sections.devices import ISOLATION_BY_CLASS, Devices, Isolation
+from muster_tainter.policy.sections.goodput import Goodput
+from muster_tainter.policy.sections.heavy_checks import CHECK_NAME, AnyDuration, Duration, HeavyTesting
+from muster_tainter.policy.sections.in_flight import InFlight
+from muster_tainter.policy.sections.sources import Sources
 from muster_tainter.policy.strict_model import StrictModel
 
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]

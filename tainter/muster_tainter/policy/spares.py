@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import field_validator, model_validator
 
-from muster_tainter.policy.heavy_checks import AtOnce, Checks, Duration, NodesIfAny, check_names
+from muster_tainter.policy.sections.heavy_checks import AtOnce, Checks, Duration, NodesIfAny, check_names
 from muster_tainter.policy.strict_model import StrictModel
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from muster_kube.api.objects import Api, Container, Metadata, Node, Taint
 from muster_kube.api.times import seconds
 from muster_tainter.faults.desired_state import is_managed
-from muster_tainter.faults.node_record import LOST_CHECK, Fault, NodeRecord, as_our_taint, read_record
 from muster_tainter.faults.policy_match import confirmed_at, match_policy
+from muster_tainter.faults.record.node_record import LOST_CHECK, Fault, NodeRecord, as_our_taint, read_record
 from muster_tainter.policy.repair import AT_ONCE, LABEL, Drain
 from muster_tainter.policy.rules import SILENT, Policy
 

@@ -18,7 +18,7 @@ from muster_checks.base.vocabulary import shorten
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.controller.backoff import Backoff
 from muster_tainter.faults.messages import Notice, describe_fault
-from muster_tainter.faults.node_record import ANNOTATION
+from muster_tainter.faults.record.node_record import ANNOTATION
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.repair.drain_plan import DrainOrder, DrainPod, SortedPods

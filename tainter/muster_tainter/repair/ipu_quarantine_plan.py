@@ -24,8 +24,8 @@ from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_tainter.faults.desired_state import is_managed
-from muster_tainter.faults.node_record import read_record
 from muster_tainter.faults.policy_match import confirmed_at, match_policy
+from muster_tainter.faults.record.node_record import read_record
 from muster_tainter.policy.rules import Policy
 
 NAME = "muster-ipu-quarantine"

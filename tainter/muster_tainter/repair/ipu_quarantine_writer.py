@@ -18,7 +18,7 @@ from muster_kube.api.objects import Api, Metadata
 from muster_kube.controller.backoff import Backoff
 from muster_kube.controller.reflector import Reflector
 from muster_tainter.faults.messages import Notice
-from muster_tainter.faults.node_record import ANNOTATION
+from muster_tainter.faults.record.node_record import ANNOTATION
 from muster_tainter.fleet.interface import FIELD_MANAGER, Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.pause import config_maps

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_kube.api.objects import Node
-from muster_tainter.faults.node_record import REF_LIMIT, Fault
+from muster_tainter.faults.record.node_record import REF_LIMIT, Fault
 from muster_tainter.policy.repair import JOB_KEPT_S, LABEL, Remedy, fill_template, safe_values, variables
 from muster_tainter.repair.repair_plan import attempt_id
 

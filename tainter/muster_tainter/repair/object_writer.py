@@ -11,7 +11,7 @@ import msgspec
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from muster_kube.api.objects import Api, Metadata, Node
-from muster_tainter.faults.node_record import Fault
+from muster_tainter.faults.record.node_record import Fault
 from muster_tainter.policy.repair import Remedy
 from muster_tainter.repair.object_template import (
     REPAIR_OF,

@@ -22,7 +22,7 @@ from muster_kube.api.errors import (
 from muster_kube.api.objects import Node
 from muster_kube.controller.backoff import Backoff
 from muster_tainter.faults.messages import Notice, describe_fault
-from muster_tainter.faults.node_record import (
+from muster_tainter.faults.record.node_record import (
     ANNOTATION,
     NodeRecord,
     RepairAttempt,

@@ -16,7 +16,7 @@ from muster_checks.base.vocabulary import FaultClass
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_tainter.faults.lifecycle import PERSON
-from muster_tainter.faults.node_record import Fault, NodeRecord, RepairAttempt, read_record
+from muster_tainter.faults.record.node_record import Fault, NodeRecord, RepairAttempt, read_record
 from muster_tainter.policy.pools import Pool
 from muster_tainter.policy.repair import LABEL as REPAIR_LABEL
 from muster_tainter.policy.repair import REPAIRED, Remedy, Repair

@@ -21,8 +21,8 @@ from muster_tainter.budgets.pool_usage import budgeted_node
 from muster_tainter.budgets.reservations import severity
 from muster_tainter.faults.decision_context import UNREAD_DEVICES, AssignedRole, DecisionContext, DeviceContext
 from muster_tainter.faults.desired_state import Decision, decide
-from muster_tainter.faults.node_record import NodeRecord, read_record
 from muster_tainter.faults.node_report import FaultKey, read_report
+from muster_tainter.faults.record.node_record import NodeRecord, read_record
 from muster_tainter.policy.rules import Policy
 
 NEVER = float("inf")

@@ -8,8 +8,8 @@ from functools import partial
 
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import ClearEntry
-from muster_tainter.faults.node_record import read_record
 from muster_tainter.faults.policy_match import match_policy
+from muster_tainter.faults.record.node_record import read_record
 from muster_tainter.policy.repair import REPAIRED
 from muster_tainter.simulation.counted_devices import device_component, is_device
 from muster_tainter.simulation.event_queue import Turn

@@ -16,9 +16,9 @@ from muster_kube.nodehealth import (
     ReportedFinding,
     RequestAnswer,
 )
-from muster_tainter.faults.check_history import ANNOTATION as TESTS
-from muster_tainter.faults.check_history import CheckHistory, CheckRecord, encode_history
 from muster_tainter.faults.node_report import FaultKey
+from muster_tainter.faults.record.check_history import ANNOTATION as TESTS
+from muster_tainter.faults.record.check_history import CheckHistory, CheckRecord, encode_history
 
 _IDENTITY = AgentIdentity(pod_uid="simulated")
 _ANSWERS_LIMIT = 16

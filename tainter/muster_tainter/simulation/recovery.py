@@ -13,15 +13,15 @@ from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.objects import Container, ContainerResources, Metadata, Node
 from muster_kube.nodehealth import CheckRequest
 from muster_tainter.devices.holders.drain_plan import find_device_orders
-from muster_tainter.faults.node_record import (
+from muster_tainter.faults.record.node_record import (
     ANNOTATION,
     RepairAttempt,
     encode_record,
     fit_record,
     read_record,
 )
-from muster_tainter.faults.verification_attempts import ANNOTATION as PROOFS
-from muster_tainter.faults.verification_attempts import encode_attempts
+from muster_tainter.faults.record.verification_attempts import ANNOTATION as PROOFS
+from muster_tainter.faults.record.verification_attempts import encode_attempts
 from muster_tainter.policy.repair import LABEL as REPAIR_LABEL
 from muster_tainter.repair.drain_plan import DrainPod, DrainPodSpec, SortedPods, find_drain_order, sort_pods
 from muster_tainter.repair.repair_plan import (

@@ -10,8 +10,8 @@ from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.decision_context import AssignedRole
 from muster_tainter.faults.desired_state import READY, Decision
 from muster_tainter.faults.device_isolation import isolated_components
-from muster_tainter.faults.node_record import NodeRecord
 from muster_tainter.faults.node_report import FaultKey
+from muster_tainter.faults.record.node_record import NodeRecord
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import SPARE_KEY, Policy
 from muster_tainter.simulation.counted_devices import CountedDevices, is_device

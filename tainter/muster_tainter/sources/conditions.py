@@ -13,8 +13,8 @@ from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node, NodeCondition
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
-from muster_tainter.faults.node_record import NodeRecord
-from muster_tainter.policy.sources import Sources
+from muster_tainter.faults.record.node_record import NodeRecord
+from muster_tainter.policy.sections.sources import Sources
 from muster_tainter.sources.loki.finding_tracker import Found, Over
 from muster_tainter.sources.occurrences import last_ended
 

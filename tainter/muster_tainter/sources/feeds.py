@@ -12,7 +12,7 @@ from muster_kube.controller.backoff import Backoff
 from muster_tainter.fleet.interface import Fleet, record_of
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import Policy
-from muster_tainter.policy.sources import LokiSource, PrometheusSource, Sources
+from muster_tainter.policy.sections.sources import LokiSource, PrometheusSource, Sources
 from muster_tainter.sources.conditions import ConditionFeed
 from muster_tainter.sources.follower import Follower, ended, until_set
 from muster_tainter.sources.loki.feed import LokiFeed

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from muster_tainter.policy.sources import LokiSource, PrometheusSource, StepTimesSource
+from muster_tainter.policy.sections.sources import LokiSource, PrometheusSource, StepTimesSource
 
 Where = TypeVar("Where", LokiSource, PrometheusSource, StepTimesSource)
 

@@ -15,7 +15,7 @@ import httpcore2
 import httpx2
 
 from muster_kube.api.transport import Transport
-from muster_tainter.policy.sources import HttpSource
+from muster_tainter.policy.sections.sources import HttpSource
 
 NS = 1_000_000_000
 TIMEOUT_S = 30.0  # for a complete response

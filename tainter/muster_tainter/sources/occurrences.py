@@ -6,8 +6,8 @@ to that fault, whenever it is read.
 """
 
 from muster_kube.api.times import seconds
-from muster_tainter.faults.node_record import NodeRecord
 from muster_tainter.faults.node_report import FaultKey
+from muster_tainter.faults.record.node_record import NodeRecord
 
 
 def last_ended(key: FaultKey, memory: NodeRecord) -> tuple[int, int]:

@@ -7,13 +7,13 @@ import msgspec
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.faults.check_history import read_history
 from muster_tainter.faults.desired_state import READY, Decision, is_managed, is_ours
-from muster_tainter.faults.node_record import NodeRecord, read_record
+from muster_tainter.faults.record.check_history import read_history
+from muster_tainter.faults.record.node_record import NodeRecord, read_record
 from muster_tainter.faults.role_record import ROLE_KEY, read_role_record
-from muster_tainter.policy.heavy_checks import DAY_S
 from muster_tainter.policy.pools import Pool
 from muster_tainter.policy.rules import SPARE_KEY, STARTUP_KEY, Policy
+from muster_tainter.policy.sections.heavy_checks import DAY_S
 from muster_tainter.policy.spares import SpareRole, Spares
 from muster_tainter.spares.plan import GroupState, SpareNode, TaintSlot, plan_spares
 

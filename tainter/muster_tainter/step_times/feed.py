@@ -16,9 +16,9 @@ from muster_kube.controller.backoff import Backoff
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
-from muster_tainter.policy.heavy_checks import DAY_S
 from muster_tainter.policy.rules import Policy
-from muster_tainter.policy.sources import StepTimesSource
+from muster_tainter.policy.sections.heavy_checks import DAY_S
+from muster_tainter.policy.sections.sources import StepTimesSource
 from muster_tainter.sources.follower import Follower, ended, until_set
 from muster_tainter.sources.http_client import NS, AnswerTooLarge, SourceError
 from muster_tainter.sources.prometheus.client import PrometheusClient

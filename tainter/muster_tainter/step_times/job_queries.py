@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from muster_tainter.policy.sources import StepTimesSource
+from muster_tainter.policy.sections.sources import StepTimesSource
 from muster_tainter.sources.prometheus.client import SERIES_LIMIT, MetricSample
 from muster_tainter.step_times.job_series import NAME_LIMIT
 

@@ -19,9 +19,9 @@ from muster_tainter.events.pod_owners import PodOwners
 from muster_tainter.fleet.interface import Fleet, record_of
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
-from muster_tainter.policy.heavy_checks import DAY_S
 from muster_tainter.policy.recovery import STRAGGLERS
-from muster_tainter.policy.sources import StepTimesSource
+from muster_tainter.policy.sections.heavy_checks import DAY_S
+from muster_tainter.policy.sections.sources import StepTimesSource
 from muster_tainter.repair.pod_eviction import PodEviction
 from muster_tainter.sources.loki.finding_tracker import FindingTracker
 from muster_tainter.step_times.job_queries import JobKey

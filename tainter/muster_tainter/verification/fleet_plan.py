@@ -14,7 +14,9 @@ from typing import NamedTuple
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import CheckRequest, NodeHealth, ReportedFinding, RequestAnswer
-from muster_tainter.faults.check_history import (
+from muster_tainter.faults.desired_state import FAULTY_LABEL, is_managed
+from muster_tainter.faults.node_report import FaultKey
+from muster_tainter.faults.record.check_history import (
     ID_PREFIX,
     MANAGER,
     CheckRecord,
@@ -25,11 +27,9 @@ from muster_tainter.faults.check_history import (
     pre_flight_left,
     read_history,
 )
-from muster_tainter.faults.desired_state import FAULTY_LABEL, is_managed
-from muster_tainter.faults.node_report import FaultKey
-from muster_tainter.policy.heavy_checks import CHECK_NAME, DAY_S
 from muster_tainter.policy.pools import Pool
 from muster_tainter.policy.rules import STARTUP_KEY, Policy
+from muster_tainter.policy.sections.heavy_checks import CHECK_NAME, DAY_S
 
 EXPIRES_S = 30.0  # an agent that has not begun by then loses its turn
 LOOK_AGAIN_S = 60.0  # the coverage can be missed by time alone

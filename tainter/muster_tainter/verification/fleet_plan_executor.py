@@ -18,8 +18,8 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, TooManyRequests
 from muster_kube.controller.backoff import Backoff
 from muster_kube.nodehealth import CheckRequest, NodeHealth
-from muster_tainter.faults.check_history import TESTING_LABEL, note_answer, read_history
 from muster_tainter.faults.messages import Notice
+from muster_tainter.faults.record.check_history import TESTING_LABEL, note_answer, read_history
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import PlanFigures, TainterMetrics

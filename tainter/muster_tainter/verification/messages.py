@@ -4,10 +4,10 @@ from muster_checks.base.execution import NOT_INSTALLED
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.faults.node_record import Fault
 from muster_tainter.faults.node_report import UnusableHealth
 from muster_tainter.faults.policy_match import FaultPolicy
-from muster_tainter.faults.verification_attempts import VerificationAttempts, read_attempts
+from muster_tainter.faults.record.node_record import Fault
+from muster_tainter.faults.record.verification_attempts import VerificationAttempts, read_attempts
 from muster_tainter.policy.recovery import HoldDown, read_proof_request
 from muster_tainter.verification.node_plan import first_at, not_before
 

@@ -15,18 +15,18 @@ from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import CLEAR_LIMIT, REQUESTS_LIMIT, CheckRequest, ClearEntry, NodeHealth, RequestAnswer
-from muster_tainter.faults.check_history import backoff_s, final_answer
 from muster_tainter.faults.desired_state import is_managed
 from muster_tainter.faults.lifecycle import PERSON, proof_for
 from muster_tainter.faults.manual_clear import merge_clears
-from muster_tainter.faults.node_record import ClosedFault, Fault, NodeRecord, read_record
 from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
 from muster_tainter.faults.occurrence import closes
 from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, match_policy
-from muster_tainter.faults.verification_attempts import VerificationAttempts, limit_attempts, read_attempts
-from muster_tainter.policy.heavy_checks import DAY_S
+from muster_tainter.faults.record.check_history import backoff_s, final_answer
+from muster_tainter.faults.record.node_record import ClosedFault, Fault, NodeRecord, read_record
+from muster_tainter.faults.record.verification_attempts import VerificationAttempts, limit_attempts, read_attempts
 from muster_tainter.policy.recovery import LOG_CHECKS, MANAGER, ProofCheck, ProofRequest, read_proof_request
 from muster_tainter.policy.rules import OUR_PREFIX, Policy
+from muster_tainter.policy.sections.heavy_checks import DAY_S
 
 LABEL = OUR_PREFIX + "proving"  # of the NodeHealth
 AT_ONCE = 4  # requests per node: the plan, people and their programs need some of its sixteen

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from muster_kube.api.client import KubeClient
 from muster_kube.nodehealth import CheckRequest, NodeHealth
 from muster_kube.nodehealth_requests import Requester, RequestWriter
-from muster_tainter.faults.check_history import (
+from muster_tainter.faults.record.check_history import (
     ANNOTATION,
     MANAGER,
     TESTING_LABEL,

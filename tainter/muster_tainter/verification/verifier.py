@@ -19,8 +19,8 @@ from muster_kube.controller.backoff import Backoff
 from muster_kube.nodehealth import CheckRequest, NodeHealth
 from muster_kube.nodehealth_requests import Requester, RequestWriter
 from muster_tainter.faults.messages import Notice
-from muster_tainter.faults.node_record import ANNOTATION as FAULTS
-from muster_tainter.faults.verification_attempts import ANNOTATION, encode_attempts
+from muster_tainter.faults.record.node_record import ANNOTATION as FAULTS
+from muster_tainter.faults.record.verification_attempts import ANNOTATION, encode_attempts
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics

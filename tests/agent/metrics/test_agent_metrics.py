@@ -14,7 +14,7 @@ from muster_agent.metrics.agent_metrics import FAULTS_LIMIT, REASONS_LIMIT, Agen
 from muster_agent.metrics.measurements import COMPONENT_LIMIT, FAMILIES, MEASURED_LIMIT, UNITS
 from muster_checks.base.declaration import StepTotals
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
-from muster_tainter.policy.sources import StepTimesSource
+from muster_tainter.policy.sections.sources import StepTimesSource
 
 NOW = 1_800_000_000.0
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"

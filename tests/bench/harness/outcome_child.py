@@ -24,7 +24,7 @@ from muster_tainter.faults.external_findings import ExternalFindings
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.outcomes.feed import OutcomeWatch
 from muster_tainter.outcomes.metrics import OutcomeMetrics
-from muster_tainter.policy.in_flight import InFlight
+from muster_tainter.policy.sections.in_flight import InFlight
 
 PERIOD_S = 0.5
 

@@ -14,7 +14,7 @@ from muster_cli.commands.clear import add_arguments, split_check
 from muster_kube.api.objects import Metadata
 from muster_kube.nodehealth import CLEAR_LIMIT, ClearEntry, NodeHealth
 from muster_tainter.faults.manual_clear import clear_entries, merge_clears
-from muster_tainter.faults.node_record import Fault, NodeRecord
+from muster_tainter.faults.record.node_record import Fault, NodeRecord
 
 
 def asked(*faults: tuple[str, str, int], component: str | None = None) -> list[tuple[str, str, int]]:

@@ -13,8 +13,8 @@ from muster_checks.registry import load_registry
 from muster_cli.__main__ import main
 from muster_cli.commands.policy import describe_rules, verdict_rows
 from muster_cli.report.columns import as_page
-from muster_cli.report.policy_rows import PolicyRow, policy_rows
-from muster_cli.report.policy_warnings import find_notes, find_warnings
+from muster_cli.report.policies.rows import PolicyRow, policy_rows
+from muster_cli.report.policies.warnings import find_notes, find_warnings
 from muster_tainter.policy.file import load_policy, parse_policy
 
 CHECKS = load_registry()

@@ -20,8 +20,8 @@ from muster_cli.__main__ import main
 from muster_cli.cluster.agent_routes import find_route
 from muster_cli.commands.run import add_arguments
 from muster_cli.report.columns import as_lines, as_page
-from muster_cli.report.fleet_answer import HEAD, FleetAnswers
-from muster_cli.report.progress import FleetProgress
+from muster_cli.report.fleet.answer import HEAD, FleetAnswers
+from muster_cli.report.fleet.progress import FleetProgress
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.credentials import StaticToken
 

@@ -22,9 +22,9 @@ from muster_checks.base.vocabulary import Verdict
 from muster_cli.__main__ import main
 from muster_cli.cluster.node_snapshot import NodeState
 from muster_cli.report.columns import as_page
-from muster_cli.report.fleet_rows import HEAD, NodeRow, node_row, node_rows, select_rows, summary, worst_verdict
+from muster_cli.report.fleet.rows import HEAD, NodeRow, node_row, node_rows, select_rows, summary, worst_verdict
+from muster_cli.report.fleet.spare_counts import spare_counts, spare_lines
 from muster_cli.report.node import format_node
-from muster_cli.report.spare_counts import spare_counts, spare_lines
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import (
@@ -38,7 +38,7 @@ from muster_kube.nodehealth import (
     ReportedMeasurement,
     RequestAnswer,
 )
-from muster_tainter.faults.node_record import ClosedFault, Fault, NodeRecord
+from muster_tainter.faults.record.node_record import ClosedFault, Fault, NodeRecord
 from muster_tainter.policy.spares import SpareRole
 from muster_tainter.spares.plan import GroupState, SparePlan
 

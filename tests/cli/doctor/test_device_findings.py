@@ -8,10 +8,10 @@ import pytest
 from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.doctor import devices, settings
-from muster_cli.doctor.devices import PCI_ADDRESS, DeviceState, is_ignoring, missing_gate, parse_version
 from muster_cli.doctor.facts import ControlPlanePod, DataMap, DeviceRule, DeviceSlice
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure
+from muster_cli.doctor.judges import devices, settings
+from muster_cli.doctor.judges.devices import PCI_ADDRESS, DeviceState, is_ignoring, missing_gate, parse_version
 from muster_kube.api.objects import Metadata
 from muster_kube.api.times import rfc3339_whole
 

@@ -6,10 +6,10 @@ import msgspec
 from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.doctor import agents, clocks, reports
 from muster_cli.doctor.facts import EventFacts, HealthFacts, PodFacts, Workload, WorkloadToleration
 from muster_cli.doctor.findings import DoctorFinding
-from muster_cli.doctor.parts import INSTALL
+from muster_cli.doctor.judges import agents, clocks, reports
+from muster_cli.doctor.judges.parts import INSTALL
 from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_kube.api.times import rfc3339, rfc3339_whole
 from muster_kube.controller.lease import Lease

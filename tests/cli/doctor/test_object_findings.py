@@ -11,10 +11,10 @@ import yaml
 from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.doctor import crds, rights, webhooks
 from muster_cli.doctor.facts import ApiResource, CrdFacts, DataMap, EndpointSlice, WebhookConfiguration
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure
-from muster_cli.doctor.parts import find_parts
+from muster_cli.doctor.judges import crds, rights, webhooks
+from muster_cli.doctor.judges.parts import find_parts
 from muster_kube.api.objects import Metadata
 from muster_kube.webhook.key_pairs import DAY_S, VALID_S, KeyPairSet, make_key_pair
 from muster_sandbox.controlplane.install import crd_directory

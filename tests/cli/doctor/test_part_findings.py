@@ -7,7 +7,6 @@ import pytest
 from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.doctor import ipus, leaders, parts, settings
 from muster_cli.doctor.facts import (
     ApiGroup,
     ApiGroups,
@@ -18,6 +17,7 @@ from muster_cli.doctor.facts import (
     Workload,
 )
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure
+from muster_cli.doctor.judges import ipus, leaders, parts, settings
 from muster_cli.exit_codes import worst_exit_code
 from muster_kube.api.objects import Metadata, Node, NodeStatus
 from muster_kube.api.times import rfc3339_whole

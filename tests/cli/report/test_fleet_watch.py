@@ -13,8 +13,8 @@ import pytest
 from tests.cli.commands.test_run import kubeconfig
 from tests.cli.commands.test_status import HEALTHS, NOW, cluster, health, node
 
-from muster_cli.report.fleet_rows import NodeRow, node_rows
-from muster_cli.report.fleet_watch import FleetWatch
+from muster_cli.report.fleet.rows import NodeRow, node_rows
+from muster_cli.report.fleet.watch import FleetWatch
 from muster_kube.api.errors import Unreachable
 
 GONE = Unreachable("refused", "/api/v1/nodes")

@@ -8,7 +8,7 @@ from tests.cluster.commands.test_doctor import Said, doctor
 from tests.cluster.devices.device_bed import DeviceBed
 from tests.cluster.devices.device_objects import PCI_ADDRESS, SLICES, device_slice
 
-from muster_cli.doctor.devices import is_ignoring, parse_version
+from muster_cli.doctor.judges.devices import is_ignoring, parse_version
 from muster_sandbox.controlplane.cluster import ControlPlane
 
 pytestmark = pytest.mark.needs_modern(36)

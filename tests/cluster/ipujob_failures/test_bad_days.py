@@ -19,7 +19,7 @@ from tests.cluster.ipujob_failures.embedded_operator import ProcessFate, Send
 
 from muster_operator.act.event_recorder import BURST, REFILL_S
 from muster_operator.act.status_writer import LINE_S, LINES
-from muster_operator.plan.degradation import DEGRADED, OVER_S, RESTORED
+from muster_operator.plan.hardware.degradation import DEGRADED, OVER_S, RESTORED
 from muster_sandbox.simulation.nodes import NODES, for_each
 
 MET = 6  # requests, of each storm

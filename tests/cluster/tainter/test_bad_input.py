@@ -19,7 +19,7 @@ from muster_kube.api.config import load_config
 from muster_kube.api.errors import Invalid
 from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
 from muster_tainter.controller import Tainter
-from muster_tainter.faults.node_record import ANNOTATION, SIZE_LIMIT, UNREADABLE_ANNOTATION
+from muster_tainter.faults.record.node_record import ANNOTATION, SIZE_LIMIT, UNREADABLE_ANNOTATION
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy

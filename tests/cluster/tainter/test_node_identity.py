@@ -24,7 +24,7 @@ from muster_kube.api.errors import Conflict, Forbidden
 from muster_kube.webhook.certificate_secret import mutating_webhook_path
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.simulation.nodes import SimulatedNodes
-from muster_tainter.faults.node_record import ANNOTATION
+from muster_tainter.faults.record.node_record import ANNOTATION
 
 cluster, tainters = end_to_end.cluster, end_to_end.tainters  # fixtures
 

@@ -15,7 +15,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.errors import ApiError
 from muster_sandbox.simulation.nodes import NodeShape
-from muster_tainter.faults.check_history import ANNOTATION
+from muster_tainter.faults.record.check_history import ANNOTATION
 
 NODES = "/api/v1/nodes"
 TESTING = "muster.dev/testing"

@@ -27,7 +27,7 @@ from muster_kube.api.objects import Node, Pod
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
 from muster_tainter.controller import Tainter
-from muster_tainter.faults.node_record import ANNOTATION, read_record
+from muster_tainter.faults.record.node_record import ANNOTATION, read_record
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.outcomes.evidence import Verdict as Evidence

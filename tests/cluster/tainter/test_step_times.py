@@ -25,7 +25,7 @@ from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import SimulatedNodes
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
-from muster_tainter.policy.sources import StepTimesSource
+from muster_tainter.policy.sections.sources import StepTimesSource
 from muster_tainter.step_times.job_queries import JobKey
 from muster_tainter.step_times.job_verdict import JobVerdict, SlowRank
 from muster_tainter.step_times.metrics import StepTimesMetrics

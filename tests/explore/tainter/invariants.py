@@ -5,8 +5,8 @@ from tests.explore.tainter.state import Truth
 
 from muster_kube.api.objects import Node
 from muster_tainter.faults.desired_state import FAULTY_LABEL
-from muster_tainter.faults.node_record import NodeRecord, OurTaint, as_our_taint, read_record
 from muster_tainter.faults.policy_match import confirmed_at, match_policy
+from muster_tainter.faults.record.node_record import NodeRecord, OurTaint, as_our_taint, read_record
 from muster_tainter.policy.rules import OUR_PREFIX, Policy
 
 

@@ -7,7 +7,7 @@ from tests.explore.api_server import Json
 from tests.explore.tainter.leader import NOON
 
 from muster_kube.api.times import rfc3339
-from muster_tainter.faults.node_record import ANNOTATION
+from muster_tainter.faults.record.node_record import ANNOTATION
 from muster_tainter.policy.rules import OUR_PREFIX
 
 FOREIGN = {"key": "dedicated", "value": "team", "effect": "NoSchedule"}

@@ -21,7 +21,7 @@ from muster_operator.job.snapshot import (
     WithdrawRequests,
 )
 from muster_operator.job.types import IPUJob
-from muster_operator.plan.preflight import avoided_nodes
+from muster_operator.plan.hardware.preflight import avoided_nodes
 
 CANNOT_BE_ASKED = "its NodeHealth has 16 requests already"
 

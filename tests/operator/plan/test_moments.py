@@ -20,8 +20,9 @@ from muster_operator.job.status_types import (
     RejectedNode,
 )
 from muster_operator.job.types import IPUJob
-from muster_operator.plan import degradation, full_reset, gang_hold, instance_restart, move, preflight, restart_policy
-from muster_operator.plan.degradation import DEGRADED, JobFault
+from muster_operator.plan import gang_hold, instance_restart, move, restart_policy
+from muster_operator.plan.hardware import degradation, full_reset, preflight
+from muster_operator.plan.hardware.degradation import DEGRADED, JobFault
 from muster_operator.plan.job_state import JobState
 
 AT_NOW = rfc3339_whole(NOW)

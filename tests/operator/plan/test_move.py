@@ -14,7 +14,7 @@ from muster_operator.job.snapshot import JobSetup, NodeProblem, QueryCapacity, R
 from muster_operator.job.status import NOT_READY as PARTITION_NOT_READY
 from muster_operator.job.status_types import IPUJobCondition, IPUJobStatus
 from muster_operator.job.types import IPUJob, RollingUpdate, Strategy
-from muster_operator.plan.degradation import OVER_S
+from muster_operator.plan.hardware.degradation import OVER_S
 from muster_operator.plan.move import HOUR_S
 from muster_operator.plan.phase_table import plan
 from muster_operator.resources.template import digest

@@ -14,9 +14,9 @@ from muster_kube.api.times import rfc3339_whole, seconds
 from muster_operator.job.snapshot import CreateObject, JobSetup
 from muster_operator.job.status_types import IPUJobStatus, PreFlightStatus
 from muster_operator.job.types import IPUJob, RestartPolicy
+from muster_operator.plan.hardware.preflight import AVOIDED_S
 from muster_operator.plan.move import HOUR_S
 from muster_operator.plan.phase_table import plan
-from muster_operator.plan.preflight import AVOIDED_S
 
 UID = "uid-default-train"
 LAUNCHER = ("default", "train-launcher")

@@ -14,16 +14,9 @@ from muster_operator.job import names
 from muster_operator.job.pod_outcome import AttemptEnd
 from muster_operator.job.snapshot import JobSetup, NodeCapacity, Snapshot
 from muster_operator.job.status_types import FullResetCheck, IPUJobStatus, PreFlightStatus
-from muster_operator.plan import (
-    degradation,
-    full_reset,
-    gang_hold,
-    instance_restart,
-    preflight,
-    restart_policy,
-    waiting_reason,
-)
-from muster_operator.plan.degradation import JobFault
+from muster_operator.plan import gang_hold, instance_restart, restart_policy, waiting_reason
+from muster_operator.plan.hardware import degradation, full_reset, preflight
+from muster_operator.plan.hardware.degradation import JobFault
 from muster_operator.plan.job_state import JobState
 
 

@@ -12,8 +12,8 @@ from muster_kube.controller.reflector import SILENCE_MARGIN_S, WATCH_S
 from muster_tainter.budgets.allocator import UNCERTAIN_S, BudgetAllocator
 from muster_tainter.budgets.pool_usage import BudgetedNode, Shortage, budgeted_node
 from muster_tainter.policy.budgets import Budget
-from muster_tainter.policy.heavy_checks import AtOnce
 from muster_tainter.policy.pools import Pool
+from muster_tainter.policy.sections.heavy_checks import AtOnce
 
 NOW = 1.8e9
 RACK = "topology.kubernetes.io/rack"

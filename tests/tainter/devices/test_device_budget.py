@@ -7,7 +7,14 @@ import pytest
 
 from muster_kube.api.objects import Metadata, Node
 from muster_tainter.devices.budget import DeviceBudget
-from muster_tainter.faults.node_record import ANNOTATION, DeviceStage, Fault, NodeRecord, encode_record, fit_record
+from muster_tainter.faults.record.node_record import (
+    ANNOTATION,
+    DeviceStage,
+    Fault,
+    NodeRecord,
+    encode_record,
+    fit_record,
+)
 from muster_tainter.policy.file import PolicyError, parse_policy
 
 POOL = "rules: []\npools: [{name: all, selector: {}, domain: rack, budget: {%s}}]\n"

@@ -14,7 +14,7 @@ from muster_kube.api.errors import TooManyRequests
 from muster_kube.api.times import rfc3339_whole
 from muster_tainter.devices.holders.drains import DeviceDrains
 from muster_tainter.devices.holders.reader import HolderReader, TooManyPods
-from muster_tainter.faults.node_record import read_record
+from muster_tainter.faults.record.node_record import read_record
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.repair.evictor import Evictor, drain_evictions
 from muster_tainter.repair.pod_eviction import PodEviction

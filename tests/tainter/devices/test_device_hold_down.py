@@ -23,7 +23,7 @@ from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.devices.board_history import BoardHistory
-from muster_tainter.faults.node_record import ANNOTATION, FlapPenalty, NodeRecord, encode_record, read_record
+from muster_tainter.faults.record.node_record import ANNOTATION, FlapPenalty, NodeRecord, encode_record, read_record
 
 BASE_S = 300.0  # holdDown.base by default
 

@@ -27,8 +27,8 @@ from tests.tainter.devices.device_world import (
 from muster_kube.api.errors import Forbidden, Unreachable
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.nodehealth import ReportedFinding
-from muster_tainter.faults.node_record import read_record
 from muster_tainter.faults.policy_match import match_as_node
+from muster_tainter.faults.record.node_record import read_record
 
 GPUS = range(4)
 ERRORS: dict[type[BaseException], Callable[[], BaseException]] = {

@@ -18,12 +18,12 @@ from tests.tainter.devices.device_world import (
     world,
 )
 
-from muster_cli.report.fleet_rows import node_row
+from muster_cli.report.fleet.rows import node_row
 from muster_kube.api.objects import NodeStatus
 from muster_tainter.devices.device_states import DeviceMark, DeviceState, device_states, marks
 from muster_tainter.devices.losses import DeviceBalance, device_balance
 from muster_tainter.explain.node import explain_node
-from muster_tainter.faults.node_record import read_record
+from muster_tainter.faults.record.node_record import read_record
 from muster_tainter.page.rows import RowState, row
 
 XID = {"key": f"{DRIVER}/xid", "value": "79", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}

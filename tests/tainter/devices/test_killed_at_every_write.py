@@ -22,7 +22,7 @@ from tests.tainter.devices.device_world import (
 
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.faults.node_record import read_record
+from muster_tainter.faults.record.node_record import read_record
 
 # one GPU, another, a third (more than half: the node), a reboot that leaves one of them, and none; then a fault of the
 # whole node beside one of a GPU, and again none

@@ -7,7 +7,7 @@ from muster_kube.nodehealth import NodeHealth, ReportedFinding
 from muster_tainter.devices.device_states import DeviceMark, device_states
 from muster_tainter.devices.slices.nic_names import NAMES_LIMIT, nic_names
 from muster_tainter.faults.device_isolation import device_key
-from muster_tainter.faults.node_record import DeviceStage, NodeRecord, read_record
+from muster_tainter.faults.record.node_record import DeviceStage, NodeRecord, read_record
 
 NICS = "nic.example.com"
 

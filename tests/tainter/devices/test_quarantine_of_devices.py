@@ -18,7 +18,7 @@ from tests.tainter.devices.device_world import (
 )
 
 from muster_kube.api.errors import Forbidden, Invalid
-from muster_tainter.faults.node_record import DeviceStage, read_record
+from muster_tainter.faults.record.node_record import DeviceStage, read_record
 from muster_tainter.fleet.interface import FIELD_MANAGER
 
 FAULTY = "muster.dev/faulty:NoSchedule"

@@ -4,12 +4,12 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from tests.tainter.devices.device_world import POLICY, Leader, finding, gpu, health, world
 
-from muster_cli.report.fleet_rows import node_row
+from muster_cli.report.fleet.rows import node_row
 from muster_tainter.devices.device_account import DRIVERS_LIMIT, DeviceAccount
 from muster_tainter.devices.losses import DeviceBalance, devices_lost
 from muster_tainter.devices.metrics import DeviceMetrics
 from muster_tainter.explain.node import explain_node
-from muster_tainter.faults.node_record import DeviceStage
+from muster_tainter.faults.record.node_record import DeviceStage
 from muster_tainter.page.detail import describe_node
 from muster_tainter.page.rows import RowState, row
 

@@ -27,7 +27,7 @@ from muster_tainter.events.affected_pods import (
 from muster_tainter.events.pod_notifier import PodNotifier
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide
-from muster_tainter.faults.node_record import Fault, OurTaint
+from muster_tainter.faults.record.node_record import Fault, OurTaint
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy

@@ -11,7 +11,7 @@ from muster_kube.api.objects import Metadata, Node
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.explain.audit_log_reader import AuditLogReader
 from muster_tainter.explain.replay import PolicyReplay, ReplayOutcome
-from muster_tainter.faults.audit_log import transitions
+from muster_tainter.faults.logs.audit_log import transitions
 
 T0 = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 RULES = "rules: [{name: hw, match: {}, action: taint, holdDown: 0s%s}]\n"

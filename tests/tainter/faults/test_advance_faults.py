@@ -8,9 +8,9 @@ from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.faults.decision_context import DecisionContext, DeviceContext
 from muster_tainter.faults.lifecycle import FaultStep, advance_faults, lost_fault
-from muster_tainter.faults.node_record import DeviceStage, Fault, FlapPenalty, NodeRecord, OurTaint
 from muster_tainter.faults.node_report import NodeReport
 from muster_tainter.faults.occurrence import REST
+from muster_tainter.faults.record.node_record import DeviceStage, Fault, FlapPenalty, NodeRecord, OurTaint
 from muster_tainter.policy.file import parse_policy
 
 NOON = 1_800_000_000.0

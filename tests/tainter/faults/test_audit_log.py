@@ -10,8 +10,8 @@ from muster_kube.nodehealth import (
     ClearEntry,
 )
 from muster_kube.process.logs import OneLineFormatter
-from muster_tainter.faults.audit_log import log_taints, transitions
 from muster_tainter.faults.desired_state import decide
+from muster_tainter.faults.logs.audit_log import log_taints, transitions
 from muster_tainter.policy.file import load_policy
 
 NOW = 1_800_000_000.0

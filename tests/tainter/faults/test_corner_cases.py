@@ -11,7 +11,7 @@ from muster_kube.nodehealth import ClearedFault, ClearEntry, NodeHealth, Reporte
 from muster_tainter.controller import Tainter
 from muster_tainter.faults.decision_context import EMPTY_CONTEXT, DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide, recall_record
-from muster_tainter.faults.node_record import ANNOTATION, decode_record
+from muster_tainter.faults.record.node_record import ANNOTATION, decode_record
 from muster_tainter.fleet.projection import slim_health, slim_node
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics

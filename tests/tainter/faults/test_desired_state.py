@@ -8,8 +8,6 @@ import pytest
 from muster_kube.api.objects import Node, NodeCondition, Taint
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import ClearEntry, NodeHealth, NodeHealthSpec, RequestAnswer
-from muster_tainter.faults.check_history import ANNOTATION as TESTS
-from muster_tainter.faults.check_history import CheckHistory, encode_history
 from muster_tainter.faults.decision_context import AssignedRole, DecisionContext
 from muster_tainter.faults.desired_state import (
     FENCE_ANNOTATION,
@@ -20,8 +18,10 @@ from muster_tainter.faults.desired_state import (
     recall_record,
 )
 from muster_tainter.faults.messages import CONDITION
-from muster_tainter.faults.node_record import ANNOTATION, UNREADABLE_ANNOTATION, as_our_taint
 from muster_tainter.faults.node_report import UnusableHealth
+from muster_tainter.faults.record.check_history import ANNOTATION as TESTS
+from muster_tainter.faults.record.check_history import CheckHistory, encode_history
+from muster_tainter.faults.record.node_record import ANNOTATION, UNREADABLE_ANNOTATION, as_our_taint
 from muster_tainter.policy.file import load_policy, parse_policy
 from muster_tainter.policy.rules import Policy
 from muster_tainter.policy.spares import SpareRole

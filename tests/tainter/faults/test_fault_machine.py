@@ -23,8 +23,8 @@ from muster_kube.nodehealth import (
     ReportedFinding,
 )
 from muster_tainter.faults.desired_state import Decision, decide, is_ours, missing_taints, recall_record
-from muster_tainter.faults.node_record import OurTaint, as_our_taint
 from muster_tainter.faults.policy_match import match_policy
+from muster_tainter.faults.record.node_record import OurTaint, as_our_taint
 from muster_tainter.policy.file import parse_policy
 
 POLICY = parse_policy("""

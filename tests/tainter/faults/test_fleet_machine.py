@@ -29,8 +29,8 @@ from muster_tainter.budgets.pool_usage import budgeted_node
 from muster_tainter.budgets.reservations import severity
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide, is_ours, missing_taints, recall_record
-from muster_tainter.faults.node_record import OurTaint
 from muster_tainter.faults.policy_match import confirmed_at, match_policy
+from muster_tainter.faults.record.node_record import OurTaint
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import Policy
 

@@ -9,8 +9,8 @@ from muster_kube.api.objects import Node
 from muster_kube.nodehealth import OCCURRENCE_GAP, ClearEntry, NodeHealth, ReportedCheck
 from muster_tainter.faults.desired_state import Decision, decide, recall_record
 from muster_tainter.faults.manual_clear import clear_entries
-from muster_tainter.faults.node_record import ANNOTATION, highest_closed
 from muster_tainter.faults.node_report import read_report
+from muster_tainter.faults.record.node_record import ANNOTATION, highest_closed
 from muster_tainter.policy.file import parse_policy
 
 NOW = 1_800_000_000.0

@@ -13,7 +13,7 @@ from muster_kube.api.objects import ManagedMetadata, ManagedNode, Node, Taint
 from muster_kube.nodehealth import ClearEntry, NodeHealth
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide, missing_taints, recall_record
-from muster_tainter.faults.node_record import ANNOTATION, OPEN_LIMIT, SIZE_LIMIT, as_our_taint
+from muster_tainter.faults.record.node_record import ANNOTATION, OPEN_LIMIT, SIZE_LIMIT, as_our_taint
 from muster_tainter.faults.taint_drift import TaintRemoval, find_removers
 from muster_tainter.policy.file import load_policy, parse_policy
 from muster_tainter.policy.rules import Policy

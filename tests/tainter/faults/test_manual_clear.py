@@ -7,7 +7,7 @@ import pytest
 
 from muster_kube.nodehealth import CLEAR_LIMIT, ClearEntry, NodeHealth, ReportedCheck
 from muster_tainter.faults.manual_clear import clear_entries, merge_clears
-from muster_tainter.faults.node_record import Fault, NodeRecord
+from muster_tainter.faults.record.node_record import Fault, NodeRecord
 
 BY, AT = "ada", "2026-01-01T00:00:00Z"
 

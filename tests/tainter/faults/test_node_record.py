@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster_kube.api.times import rfc3339_whole
-from muster_tainter.faults.node_record import (
+from muster_tainter.faults.record.node_record import (
     LOST_CHECK,
     LOST_REASON,
     OPEN_LIMIT,

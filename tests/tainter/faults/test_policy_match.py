@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from muster_tainter.faults.node_record import DeviceStage, Fault, FlapPenalty, NodeRecord, OurTaint
 from muster_tainter.faults.occurrence import LOST_CHECK, REST
 from muster_tainter.faults.policy_match import (
     FaultPolicy,
@@ -16,6 +15,7 @@ from muster_tainter.faults.policy_match import (
     penalty_key,
     penalty_now,
 )
+from muster_tainter.faults.record.node_record import DeviceStage, Fault, FlapPenalty, NodeRecord, OurTaint
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import CloseOn
 

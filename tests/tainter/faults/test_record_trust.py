@@ -8,7 +8,7 @@ import pytest
 
 from muster_kube.api.objects import Node, Taint
 from muster_tainter.faults.desired_state import Decision, decide, recall_record
-from muster_tainter.faults.node_record import ANNOTATION, NodeRecord, as_our_taint, encode_record
+from muster_tainter.faults.record.node_record import ANNOTATION, NodeRecord, as_our_taint, encode_record
 from muster_tainter.policy.file import LivePolicy, PolicyError, load_policy, parse_policy
 
 NOW = 1_800_000_000.0

@@ -13,7 +13,7 @@ import pytest
 
 from muster_kube.api.objects import ManagedNode, Node, Taint
 from muster_tainter.faults.desired_state import decide
-from muster_tainter.faults.node_record import as_our_taint
+from muster_tainter.faults.record.node_record import as_our_taint
 from muster_tainter.faults.taint_drift import NOBODY, TaintRemoval, find_removers
 from muster_tainter.faults.taint_history import TaintHistory
 from muster_tainter.policy.file import load_policy, parse_policy

@@ -3,12 +3,12 @@
 from collections import Counter
 from typing import Any
 
-from muster_tainter.goodput.attribution import FaultSpan, NodeEvidence
 from muster_tainter.goodput.books import Figure, split_account
 from muster_tainter.goodput.causes import Cause, Side
 from muster_tainter.goodput.ledger import Ledger
 from muster_tainter.goodput.observed_node import ObservedNode, Outage
-from muster_tainter.goodput.pod_facts import End, PodFacts
+from muster_tainter.goodput.pods.attribution import FaultSpan, NodeEvidence
+from muster_tainter.goodput.pods.pod_facts import End, PodFacts
 
 HOUR = 3600.0
 START = 1_800_000_000.0 // HOUR * HOUR

@@ -16,11 +16,11 @@ from tests.tainter.goodput.ledger_bed import (
     pod,
 )
 
-from muster_tainter.goodput.attempt import SETTLE_S
 from muster_tainter.goodput.books import Figure
 from muster_tainter.goodput.causes import Cause, Side
 from muster_tainter.goodput.observed_node import ObservedNode
-from muster_tainter.goodput.pod_facts import End
+from muster_tainter.goodput.pods.attempt import SETTLE_S
+from muster_tainter.goodput.pods.pod_facts import End
 
 LATER = START + 10 * HOUR
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tainter.goodput.ledger_bed import HOUR, START, advance, booked, fault, ledger, node, pod
 
-from muster_tainter.goodput.attempt import SETTLE_S, Attempt
-from muster_tainter.goodput.attribution import FaultSpan
 from muster_tainter.goodput.causes import Cause, Side
 from muster_tainter.goodput.ledger import Ledger, Risk
-from muster_tainter.goodput.pod_facts import End, PodFacts
+from muster_tainter.goodput.pods.attempt import SETTLE_S, Attempt
+from muster_tainter.goodput.pods.attribution import FaultSpan
+from muster_tainter.goodput.pods.pod_facts import End, PodFacts
 from muster_tainter.goodput.state import read_state, resume, snapshot, write_state
 
 DONE = START + 30 * HOUR

@@ -6,11 +6,11 @@ import pytest
 from tests.tainter.conftest import FAULTY, Make
 
 from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
-from muster_tainter.faults.node_record import ANNOTATION, ClosedFault, Fault, NodeRecord, OurTaint, encode_record
-from muster_tainter.goodput.attribution import PodEnd, evidence_of, from_node
+from muster_tainter.faults.record.node_record import ANNOTATION, ClosedFault, Fault, NodeRecord, OurTaint, encode_record
 from muster_tainter.goodput.causes import Cause
 from muster_tainter.goodput.observed_node import observe_node, state_of
-from muster_tainter.goodput.pod_facts import End
+from muster_tainter.goodput.pods.attribution import PodEnd, evidence_of, from_node
+from muster_tainter.goodput.pods.pod_facts import End
 from muster_tainter.policy.rules import SILENT
 from muster_tainter.settings import ACCELERATORS
 

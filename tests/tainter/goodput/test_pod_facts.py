@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from muster_kube.api.times import seconds
-from muster_tainter.goodput.pod_facts import DEVICE_LIMIT, End, LedgerPod, PodFacts, count_devices, read_pod
+from muster_tainter.goodput.pods.pod_facts import DEVICE_LIMIT, End, LedgerPod, PodFacts, count_devices, read_pod
 from muster_tainter.settings import ACCELERATORS
 
 T0, T1, T2, T3 = (f"2026-01-01T00:0{minute}:00Z" for minute in range(4))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.tainter.goodput.ledger_bed import HOUR, START, advance, booked, fault, ledger, node, pod
 
 from muster_tainter.goodput.books import DAYS_KEPT, HOURS_KEPT, OTHER, PLACES_LIMIT, TEAMS_LIMIT, Books
-from muster_tainter.goodput.pod_facts import End
+from muster_tainter.goodput.pods.pod_facts import End
 from muster_tainter.goodput.report import By, make_report
 from muster_tainter.goodput.state import SIZE_LIMIT, BadState, Gap, State, read_state, resume, snapshot, write_state
 

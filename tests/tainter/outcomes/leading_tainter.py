@@ -13,12 +13,12 @@ from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import ClearedFault as Over
 from muster_kube.nodehealth import NodeHealth, ReportedFinding
 from muster_tainter.faults.external_findings import ExternalFindings
-from muster_tainter.faults.node_record import ANNOTATION, ClosedFault, Fault, NodeRecord, encode_record
+from muster_tainter.faults.record.node_record import ANNOTATION, ClosedFault, Fault, NodeRecord, encode_record
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.outcomes.feed import OutcomeWatch
 from muster_tainter.outcomes.metrics import OutcomeMetrics
 from muster_tainter.outcomes.pods import PodOutcome
-from muster_tainter.policy.in_flight import InFlight
+from muster_tainter.policy.sections.in_flight import InFlight
 
 REJECTED: dict[str, Any] = {
     "phase": "Failed",

@@ -13,7 +13,7 @@ from muster_kube.api.config import ClusterConfig
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.outcomes.feed import OutcomeWatch
 from muster_tainter.outcomes.pods import PATH
-from muster_tainter.policy.in_flight import InFlight
+from muster_tainter.policy.sections.in_flight import InFlight
 
 GONE = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
 

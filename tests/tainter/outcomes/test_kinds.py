@@ -7,7 +7,7 @@ import pytest
 
 from muster_tainter.outcomes.kinds import KINDS, Kind, Stage
 from muster_tainter.policy.file import PolicyError, load_policy, parse_policy
-from muster_tainter.policy.in_flight import InFlight, KindName
+from muster_tainter.policy.sections.in_flight import InFlight, KindName
 
 PAGE = Path(__file__).parents[3] / "docs/in-flight.md"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from muster_tainter.policy.file import LivePolicy, PolicyError, parse_policy
-from muster_tainter.policy.heavy_checks import AtOnce
+from muster_tainter.policy.sections.heavy_checks import AtOnce
 
 
 def test_without_the_section_a_twentieth_of_the_fleet_tests_at_once_and_every_node_within_a_week() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.dmesg.catalogue.loader import load_catalogue
-from muster_tainter.faults.node_record import Fault
 from muster_tainter.faults.occurrence import is_counted
 from muster_tainter.faults.policy_match import match_policy
+from muster_tainter.faults.record.node_record import Fault
 from muster_tainter.policy.file import (
     FileWatch,
     LivePolicy,

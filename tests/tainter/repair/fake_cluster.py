@@ -14,7 +14,7 @@ from muster_kube.api.list_decoder import ListPage
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.api.times import rfc3339_whole
 from muster_tainter.faults.messages import Notice
-from muster_tainter.faults.node_record import (
+from muster_tainter.faults.record.node_record import (
     ANNOTATION,
     ClosedFault,
     Fault,

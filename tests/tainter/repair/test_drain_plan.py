@@ -8,7 +8,7 @@ import pytest
 from muster_kube.api.objects import Container, ContainerResources, Metadata, Node, OwnerReference
 from muster_kube.api.times import rfc3339_whole
 from muster_tainter.faults.desired_state import decide
-from muster_tainter.faults.node_record import ANNOTATION, encode_record, read_record
+from muster_tainter.faults.record.node_record import ANNOTATION, encode_record, read_record
 from muster_tainter.policy.file import PolicyError, parse_policy
 from muster_tainter.policy.rules import Policy
 from muster_tainter.repair.drain_plan import (

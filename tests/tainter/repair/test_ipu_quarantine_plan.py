@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339_whole
 from muster_tainter.faults.desired_state import decide
-from muster_tainter.faults.node_record import ANNOTATION, Fault, NodeRecord, encode_record
+from muster_tainter.faults.record.node_record import ANNOTATION, Fault, NodeRecord, encode_record
 from muster_tainter.policy.file import PolicyError, load_policy, parse_policy
 from muster_tainter.repair.ipu_quarantine_plan import (
     QuarantineEntry,

@@ -9,7 +9,7 @@ from tests.tainter.repair.fake_cluster import Died, FakeCluster, unreachable
 from tests.tainter.repair.repair_rounds import JOB, LABEL, RULES
 
 from muster_kube.api.errors import ApiError
-from muster_tainter.faults.node_record import RepairAttempt
+from muster_tainter.faults.record.node_record import RepairAttempt
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.repair.repair_executor import RepairExecutor
 from muster_tainter.repair.repair_plan import RepairStage, is_active

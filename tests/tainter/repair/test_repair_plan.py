@@ -8,7 +8,7 @@ from tests.tainter.repair.fake_cluster import Died, FakeCluster
 from tests.tainter.repair.repair_rounds import JOB, LABEL, RULES, attempt, go_on, one_node, with_repair
 
 from muster_kube.api.times import rfc3339_whole
-from muster_tainter.faults.node_record import ANNOTATION, RepairAttempt
+from muster_tainter.faults.record.node_record import ANNOTATION, RepairAttempt
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.repair.repair_plan import FORGET_S, GAVE_UP_LABEL, RepairStage
 

@@ -11,7 +11,7 @@ from tests.tainter.simulation.worlds import BEGIN, HOUR
 from muster_kube.api.objects import Metadata, NodeCondition
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.faults.node_record import ANNOTATION
+from muster_tainter.faults.record.node_record import ANNOTATION
 from muster_tainter.simulation.history.files import fleet_document, fleet_text
 from muster_tainter.simulation.history.fleet_groups import FleetGroups, PastNode, PastNodeStatus, make_groups
 from muster_tainter.simulation.history.object_memory import remember_health, remember_node

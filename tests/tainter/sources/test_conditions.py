@@ -7,8 +7,8 @@ import pytest
 from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeStatus
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
-from muster_tainter.faults.node_record import ClosedFault, Fault, NodeRecord
-from muster_tainter.policy.sources import Sources
+from muster_tainter.faults.record.node_record import ClosedFault, Fault, NodeRecord
+from muster_tainter.policy.sections.sources import Sources
 from muster_tainter.sources.conditions import ConditionFeed, conditions_of
 
 T = 1_700_000_000

@@ -12,9 +12,9 @@ from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.devices.slices.device_map import NO_DEVICES, NodeDevices, map_devices
 from muster_tainter.faults.external_findings import ExternalFindings
-from muster_tainter.faults.node_record import ANNOTATION, ClosedFault, NodeRecord, encode_record
+from muster_tainter.faults.record.node_record import ANNOTATION, ClosedFault, NodeRecord, encode_record
 from muster_tainter.policy.file import PolicyError, parse_policy
-from muster_tainter.policy.sources import DeviceHealthSource
+from muster_tainter.policy.sections.sources import DeviceHealthSource
 from muster_tainter.sources.device_health.feed import DevicePods
 from muster_tainter.sources.device_health.findings import REASON, DeviceHealthFindings
 from muster_tainter.sources.device_health.pod_status import (

@@ -8,7 +8,7 @@ from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import FaultClass, Origin, Verdict
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import FINDINGS_LIMIT, ClearedFault, ReportedFinding
-from muster_tainter.faults.node_record import ClosedFault, Fault, NodeRecord
+from muster_tainter.faults.record.node_record import ClosedFault, Fault, NodeRecord
 from muster_tainter.sources.loki.finding_tracker import FindingTracker
 
 T = 1_700_000_000.0

@@ -10,7 +10,7 @@ import pytest
 from tests.tainter.sources.loki_stub import LokiServer, Store, serving
 
 from muster_sandbox.controlplane.certificates import Authority
-from muster_tainter.policy.sources import LokiSource
+from muster_tainter.policy.sections.sources import LokiSource
 from muster_tainter.sources.http_client import NS, AnswerTooLarge, SourceError, SourceRefused
 from muster_tainter.sources.loki.client import LokiClient
 

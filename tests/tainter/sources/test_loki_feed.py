@@ -15,11 +15,11 @@ from muster_kube.api.objects import Metadata, Node
 from muster_kube.controller.backoff import Backoff
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.faults.external_findings import ExternalFindings
-from muster_tainter.faults.node_record import ANNOTATION, ClosedFault, Fault, NodeRecord, encode_record
+from muster_tainter.faults.record.node_record import ANNOTATION, ClosedFault, Fault, NodeRecord, encode_record
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import Policy
-from muster_tainter.policy.sources import Sources
+from muster_tainter.policy.sections.sources import Sources
 from muster_tainter.sources.feeds import SourceFeeds
 from muster_tainter.sources.source_status import SourceMetrics
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from muster_tainter.policy.sources import MetricQuery
+from muster_tainter.policy.sections.sources import MetricQuery
 from muster_tainter.sources.prometheus.metric_watch import MetricTurn, MetricWatch, NodesAnswered
 
 

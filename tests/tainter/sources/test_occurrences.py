@@ -3,7 +3,7 @@
 from typing import Any
 
 from muster_kube.api.times import rfc3339_whole, seconds
-from muster_tainter.faults.node_record import ClosedFault, Fault, NodeRecord
+from muster_tainter.faults.record.node_record import ClosedFault, Fault, NodeRecord
 from muster_tainter.sources.occurrences import firing_number
 
 KEY = ("loki", "gpu/0000:3b:00.0", "Xid79")

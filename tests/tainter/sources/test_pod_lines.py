@@ -11,8 +11,8 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import Forbidden, NotFound, Unreachable
 from muster_kube.api.objects import Metadata, Pod, PodSpec
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
-from muster_tainter.faults.node_record import NodeRecord
-from muster_tainter.policy.sources import PodLines
+from muster_tainter.faults.record.node_record import NodeRecord
+from muster_tainter.policy.sections.sources import PodLines
 from muster_tainter.sources.loki.finding_tracker import FindingTracker
 from muster_tainter.sources.loki.pod_nodes import KNOWN_FOR_S, PodNodeCache
 from muster_tainter.sources.loki.response import LogEntry

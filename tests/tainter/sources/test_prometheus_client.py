@@ -7,7 +7,7 @@ import pytest
 from tests.tainter.sources.loki_stub import serving
 from tests.tainter.sources.prometheus_stub import PrometheusServer
 
-from muster_tainter.policy.sources import PrometheusSource
+from muster_tainter.policy.sections.sources import PrometheusSource
 from muster_tainter.sources.http_client import SourceError, SourceRefused
 from muster_tainter.sources.prometheus.client import SERIES_LIMIT, PrometheusClient, decode_answer
 

@@ -9,8 +9,8 @@ from tests.tainter.sources.prometheus_stub import PrometheusServer
 from tests.tainter.sources.test_loki_feed import NOW, Cluster, until
 
 from muster_kube.api.times import rfc3339_whole
-from muster_tainter.faults.node_record import ClosedFault, Fault, NodeRecord
-from muster_tainter.policy.sources import Sources
+from muster_tainter.faults.record.node_record import ClosedFault, Fault, NodeRecord
+from muster_tainter.policy.sections.sources import Sources
 
 NAME = "prometheus.queries[0]"
 QUERY = {"name": "Hot", "query": "temp > 90", "verdict": "FAIL", "class": "reset", "endAfter": "1s"}

@@ -10,7 +10,7 @@ from tests.browser.sample_fleet import HOT, SampleFleet, make_fleet, xid79
 
 from muster_kube.api.objects import NodeSpec, NodeStatus, Taint
 from muster_kube.nodehealth import NodeHealthStatus
-from muster_tainter.faults.check_history import ANNOTATION, CheckRecord, encode_history, read_history
+from muster_tainter.faults.record.check_history import ANNOTATION, CheckRecord, encode_history, read_history
 from muster_tainter.policy.spares import SpareRole
 from muster_tainter.spares.facts import node_role, spare_groups, spare_node
 

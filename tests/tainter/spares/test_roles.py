@@ -12,9 +12,9 @@ from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeStatus
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import AgentIdentity, NodeHealth, NodeHealthStatus, ReportedCheck, ReportedFinding
 from muster_tainter.budgets.pool_usage import budgeted_node
-from muster_tainter.faults.check_history import ANNOTATION, CheckHistory, CheckRecord, encode_history
 from muster_tainter.faults.decision_context import EMPTY_CONTEXT
 from muster_tainter.faults.desired_state import Decision, decide
+from muster_tainter.faults.record.check_history import ANNOTATION, CheckHistory, CheckRecord, encode_history
 from muster_tainter.faults.role_record import ROLE_KEY, RoleRecord, read_role_record
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.file import parse_policy

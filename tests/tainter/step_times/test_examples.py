@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from muster_checks.containerlog.step_line import parse_step
-from muster_tainter.policy.sources import StepTimesSource
+from muster_tainter.policy.sections.sources import StepTimesSource
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 WHERE = StepTimesSource(url="http://p")

@@ -3,7 +3,7 @@
 import pytest
 
 from muster_tainter.policy.file import PolicyError, parse_policy
-from muster_tainter.policy.sources import StepTimesSource
+from muster_tainter.policy.sections.sources import StepTimesSource
 from muster_tainter.sources.prometheus.client import MetricSample
 from muster_tainter.step_times.job_queries import JobKey, find_jobs, list_query, series_query, step_s
 

@@ -11,7 +11,7 @@ from tests.kube.conftest import FakeApi, Reply
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.objects import Metadata, OwnerReference
-from muster_tainter.policy.sources import SuspendedKind
+from muster_tainter.policy.sections.sources import SuspendedKind
 from muster_tainter.step_times.job_suspension import DEPTH, KINDS, suspend_job
 from muster_tainter.step_times.owner_policy import ANNOTATION
 

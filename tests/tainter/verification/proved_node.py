@@ -20,8 +20,8 @@ from muster_kube.nodehealth import (
 )
 from muster_tainter.faults.decision_context import EMPTY_CONTEXT
 from muster_tainter.faults.desired_state import Decision, decide, recall_record
-from muster_tainter.faults.node_record import NodeRecord
-from muster_tainter.faults.verification_attempts import ANNOTATION, encode_attempts
+from muster_tainter.faults.record.node_record import NodeRecord
+from muster_tainter.faults.record.verification_attempts import ANNOTATION, encode_attempts
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import Policy
 from muster_tainter.verification.node_plan import LABEL, CheckCosts, NodePlan, ProofToRequest, is_ours, plan_node

@@ -16,7 +16,7 @@ from muster_kube.nodehealth import (
     ReportedFinding,
     RequestAnswer,
 )
-from muster_tainter.faults.check_history import (
+from muster_tainter.faults.record.check_history import (
     ANNOTATION,
     MANAGER,
     CheckHistory,

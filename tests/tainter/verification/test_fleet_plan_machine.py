@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import AgentIdentity, NodeHealth, NodeHealthSpec, NodeHealthStatus, RequestAnswer
-from muster_tainter.faults.check_history import (
+from muster_tainter.faults.record.check_history import (
     ANNOTATION,
     encode_history,
     final_answer,

@@ -9,10 +9,10 @@ from muster_kube.api.times import seconds
 from muster_kube.nodehealth import CheckRequest, NodeHealthSpec
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import decide
-from muster_tainter.faults.node_record import OPEN_LIMIT
 from muster_tainter.faults.node_report import UnusableHealth
 from muster_tainter.faults.policy_match import match_policy
-from muster_tainter.faults.verification_attempts import ANNOTATION, VerificationAttempts, limit_attempts
+from muster_tainter.faults.record.node_record import OPEN_LIMIT
+from muster_tainter.faults.record.verification_attempts import ANNOTATION, VerificationAttempts, limit_attempts
 from muster_tainter.policy.recovery import MANAGER, Proof, ProofCheck
 from muster_tainter.verification.messages import format_proof
 from muster_tainter.verification.node_plan import AT_ONCE, EXPIRES_S, NodePlan, ProofToRequest, choose_nodes, plan_node

@@ -5,7 +5,7 @@ import pytest
 from tests.tainter.verification.proved_node import GPU, LIMIT_S, ProvedNode, just_tainted
 
 from muster_kube.nodehealth import CheckRequest, RequestAnswer
-from muster_tainter.faults.verification_attempts import ANNOTATION, read_attempts
+from muster_tainter.faults.record.verification_attempts import ANNOTATION, read_attempts
 from muster_tainter.policy.recovery import MANAGER, read_proof_request
 from muster_tainter.verification.node_plan import EXPIRES_S
 

@@ -13,8 +13,8 @@ from tests.tainter.verification.proved_node import COSTS, ProvedNode
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import CheckRequest, ClearEntry, NodeHealth, NodeHealthSpec, RequestAnswer
 from muster_tainter.faults.desired_state import decide, recall_record
-from muster_tainter.faults.node_record import Fault
 from muster_tainter.faults.policy_match import match_policy
+from muster_tainter.faults.record.node_record import Fault
 from muster_tainter.policy.recovery import read_proof_request
 from muster_tainter.verification.node_plan import NodePlan, ProofToRequest, is_ours, plan_node
 

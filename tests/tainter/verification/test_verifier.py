@@ -15,7 +15,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import PATH, CheckRequest, NodeHealth
-from muster_tainter.faults.verification_attempts import ANNOTATION
+from muster_tainter.faults.record.verification_attempts import ANNOTATION
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.recovery import MANAGER

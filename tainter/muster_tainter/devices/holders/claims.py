@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 
 from muster_kube.api.objects import Api, Metadata
-from muster_tainter.faults.node_record import OurTaint
+from muster_tainter.faults.record.node_record import OurTaint
 from muster_tainter.repair.drain_plan import DrainClaim, DrainPod, DrainPodSpec, DrainPodStatus, DrainToleration, covers
 
 _FINISHED = ("Succeeded", "Failed")

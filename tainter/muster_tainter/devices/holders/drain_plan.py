@@ -12,8 +12,8 @@ from muster_tainter.devices.holders.claims import tolerates
 from muster_tainter.devices.holders.reader import DeviceHolder
 from muster_tainter.devices.rules.plan import device_taint, staged_faults
 from muster_tainter.devices.rules.taint_rule import DeviceTaintRule
-from muster_tainter.faults.node_record import DeviceStage, Fault, as_our_taint
 from muster_tainter.faults.policy_match import match_policy
+from muster_tainter.faults.record.node_record import DeviceStage, Fault, as_our_taint
 from muster_tainter.policy.pools import Pool
 from muster_tainter.policy.repair import AT_ONCE, Drain
 from muster_tainter.policy.rules import Policy

@@ -16,8 +16,8 @@ from muster_tainter.events.affected_pods import Concern, event_name, pods_run
 from muster_tainter.events.pod_owners import PodOwners
 from muster_tainter.events.recorder import COMPONENT
 from muster_tainter.faults.messages import MESSAGE_LIMIT, describe_fault
-from muster_tainter.faults.node_record import DeviceStage
 from muster_tainter.faults.policy_match import match_as_node
+from muster_tainter.faults.record.node_record import DeviceStage
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.task_rounds import yield_to_taints

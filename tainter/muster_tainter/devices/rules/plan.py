@@ -16,8 +16,8 @@ from muster_tainter.devices.slices.device_map import NodeDevice
 from muster_tainter.faults.desired_state import is_managed
 from muster_tainter.faults.device_isolation import device_key
 from muster_tainter.faults.messages import describe_fault
-from muster_tainter.faults.node_record import DeviceStage, Fault, OurTaint, read_record
 from muster_tainter.faults.policy_match import match_as_node
+from muster_tainter.faults.record.node_record import DeviceStage, Fault, OurTaint, read_record
 from muster_tainter.policy.rules import Policy
 
 _WHY_LIMIT = 256  # bytes

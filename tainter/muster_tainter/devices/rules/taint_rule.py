@@ -14,7 +14,7 @@ import msgspec
 
 from muster_kube.api.objects import Api, ManagedFields, Metadata
 from muster_tainter.faults.device_isolation import device_key
-from muster_tainter.faults.node_record import OurTaint
+from muster_tainter.faults.record.node_record import OurTaint
 
 LABEL = "muster.dev/device-quarantine"
 SELECTOR = f"{LABEL}=true"

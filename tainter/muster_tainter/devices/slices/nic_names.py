@@ -10,7 +10,7 @@ from dataclasses import replace
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.devices.slices.device_map import NodeDevices
 from muster_tainter.faults.device_isolation import device_identity, device_key
-from muster_tainter.faults.node_record import NodeRecord
+from muster_tainter.faults.record.node_record import NodeRecord
 
 NAMES_LIMIT = 64  # of a node
 

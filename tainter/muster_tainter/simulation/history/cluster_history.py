@@ -12,8 +12,8 @@ from muster_kube.api.objects import Metadata
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import PATH as HEALTHS
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.faults.node_record import CLOSED_FOR_S
-from muster_tainter.policy.sources import HttpSource
+from muster_tainter.faults.record.node_record import CLOSED_FOR_S
+from muster_tainter.policy.sections.sources import HttpSource
 from muster_tainter.simulation.history.fleet_groups import FleetGroups, PastNode, make_groups
 from muster_tainter.simulation.history.object_memory import remember_health, remember_node
 from muster_tainter.simulation.history.past_faults import PastFaults, PastRows

@@ -6,7 +6,7 @@ Events add nothing to that: the API server keeps them for an hour.
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.faults.node_record import ANNOTATION, UnreadableRecord, decode_record
+from muster_tainter.faults.record.node_record import ANNOTATION, UnreadableRecord, decode_record
 from muster_tainter.simulation.history.fleet_groups import PastNode
 from muster_tainter.simulation.history.past_faults import PastFault, PastFaults
 from muster_tainter.simulation.history.prometheus_history import NO_CLASS

@@ -14,8 +14,8 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_v
 
 from muster_checks.base.user_yaml import field_path, line_of, load_yaml, location_in, show_value, yaml_problem
 from muster_kube.nodehealth import RESERVED_CHECKS
-from muster_tainter.policy.heavy_checks import AnyDuration, Duration
 from muster_tainter.policy.recovery import FOREIGN_CHECKS
+from muster_tainter.policy.sections.heavy_checks import AnyDuration, Duration
 from muster_tainter.policy.strict_model import StrictModel
 from muster_tainter.simulation.scenario.node_groups import DEVICES_LIMIT, NODES_LIMIT, Group
 

@@ -12,7 +12,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.controller.reflector import Reflector
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
-from muster_tainter.policy.sources import DeviceHealthSource
+from muster_tainter.policy.sections.sources import DeviceHealthSource
 from muster_tainter.sources.device_health.findings import DeviceHealthFindings, DevicesOf
 from muster_tainter.sources.device_health.pod_status import DevicePod, slim_pod
 from muster_tainter.sources.source_status import SourceMetrics, SourceStatus

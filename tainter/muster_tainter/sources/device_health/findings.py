@@ -14,7 +14,7 @@ from muster_kube.api.times import seconds
 from muster_tainter.devices.slices.device_map import NodeDevices
 from muster_tainter.fleet.interface import Fleet, record_of
 from muster_tainter.policy.recovery import DEVICE_HEALTH
-from muster_tainter.policy.sources import DeviceHealthSource
+from muster_tainter.policy.sections.sources import DeviceHealthSource
 from muster_tainter.sources.device_health.pod_status import DevicePod, HeldDevice, component_of, message_of
 from muster_tainter.sources.loki.finding_tracker import QUIET_S, FindingTracker
 

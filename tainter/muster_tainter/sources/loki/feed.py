@@ -13,7 +13,7 @@ from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.controller.backoff import Backoff
 from muster_tainter.fleet.interface import Fleet, record_of
 from muster_tainter.fleet.replica import Replica
-from muster_tainter.policy.sources import KernelLines, LokiSource, PodLines
+from muster_tainter.policy.sections.sources import KernelLines, LokiSource, PodLines
 from muster_tainter.sources.http_client import NS, SourceError, SourceRefused
 from muster_tainter.sources.loki import pod_nodes
 from muster_tainter.sources.loki.client import LokiClient

@@ -13,8 +13,8 @@ from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import FaultClass, Origin, Verdict, severity, shorten
 from muster_kube.api.times import rfc3339, rfc3339_micro, seconds
 from muster_kube.nodehealth import FINDINGS_LIMIT, ClearedFault, ReportedFinding, ReportedMeasurement
-from muster_tainter.faults.audit_log import findings_log
-from muster_tainter.faults.node_record import REST, NodeRecord
+from muster_tainter.faults.logs.audit_log import findings_log
+from muster_tainter.faults.record.node_record import REST, NodeRecord
 from muster_tainter.sources.occurrences import firing_number, last_ended
 
 NAME_LIMIT = 128  # characters of a component and of a reason, as in NodeHealth's schema

@@ -13,7 +13,7 @@ from muster_checks.containerlog.patterns import PatternHit
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import Forbidden, Invalid, NotFound
 from muster_kube.api.objects import Pod
-from muster_tainter.policy.sources import PodLines
+from muster_tainter.policy.sections.sources import PodLines
 from muster_tainter.sources.http_client import NS
 from muster_tainter.sources.loki.response import LogEntry
 

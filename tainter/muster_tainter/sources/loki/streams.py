@@ -8,7 +8,7 @@ from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import shorten
 from muster_checks.containerlog.patterns import Patterns
 from muster_checks.dmesg.sources.records import KernelLine
-from muster_tainter.policy.sources import KernelLines, PodLines
+from muster_tainter.policy.sections.sources import KernelLines, PodLines
 from muster_tainter.sources.loki.finding_tracker import QUIET_S, FindingTracker, Key
 from muster_tainter.sources.loki.kernel_lines import Event, NodeJudges
 from muster_tainter.sources.loki.log_formats import unwrap_line

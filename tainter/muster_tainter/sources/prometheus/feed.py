@@ -14,7 +14,7 @@ from muster_checks.base.vocabulary import shorten
 from muster_kube.controller.backoff import Backoff
 from muster_tainter.fleet.interface import Fleet, record_of
 from muster_tainter.fleet.replica import Replica
-from muster_tainter.policy.sources import MetricQuery, PrometheusSource
+from muster_tainter.policy.sections.sources import MetricQuery, PrometheusSource
 from muster_tainter.sources.http_client import NS, TIMEOUT_S, SourceError, SourceRefused
 from muster_tainter.sources.loki.finding_tracker import FindingTracker
 from muster_tainter.sources.occurrences import last_ended

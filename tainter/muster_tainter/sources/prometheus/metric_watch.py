@@ -8,7 +8,7 @@ not a good one: its exporter may be down.
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from muster_tainter.policy.sources import MetricQuery
+from muster_tainter.policy.sections.sources import MetricQuery
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The output of commands about many nodes: rows, live table, progress."""

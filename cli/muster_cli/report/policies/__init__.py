@@ -1,0 +1,1 @@
+"""The output of commands about policies: what they do with findings and with recorded logs."""

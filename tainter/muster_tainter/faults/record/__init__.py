@@ -1,0 +1,1 @@
+"""What the tainter stores about a node, in annotations of the Node and of its NodeHealth."""

@@ -1,0 +1,1 @@
+"""Sections of policy.yaml that stand for themselves: each module is one of them."""
