@@ -59,4 +59,17 @@ def test_page_shows_the_books(server: ThreadedFleetServer, browser: Browser) -> 
 def test_page_says_why_there_are_no_books(server: ThreadedFleetServer, books: Books, browser: Browser) -> None:
     books.reply = Reply(404, {"kind": "Status", "code": 404, "reason": "NotFound"})
     browser.open(f"{server.stand.url}/goodput")
-    browser.until_text("#headline", "no section goodput")
+    browser.until_text("#span", "goodput: {}")
+    assert browser.run("return document.getElementById('bar').offsetHeight") == 0
+
+
+def test_page_that_can_no_longer_read_the_books_shows_no_old_ones(
+    server: ThreadedFleetServer, books: Books, browser: Browser
+) -> None:
+    browser.open(f"{server.stand.url}/goodput")
+    browser.until_text("#rows", "faults")
+    books.reply = Reply(404, {"kind": "Status", "code": 404, "reason": "NotFound"})
+    server.stand.books._read = None
+    choose(browser, "since", "24h")
+    browser.until_text("#span", "goodput: {}")
+    assert browser.run("return document.getElementById('rows').textContent") == ""

@@ -72,7 +72,10 @@ class GoodputReader:
             found = await self._client.get(self._path, type=GoodputMap)
             return await asyncio.to_thread(found.state, self.now())
         except NotFound:
-            text = "the tainter keeps no record: its policy has no section goodput, or the first minute has not passed"
+            text = (
+                "The policy has no section goodput, or its first minute has not passed. To have the tainter keep a "
+                "record, add this line to policy.yaml: goodput: {}"
+            )
             return HttpRefusal(404, "NotFound", text)
         except BadState as error:
             return HttpRefusal(404, "NotFound", f"ConfigMap {NAME}: cannot read the record: {error}")

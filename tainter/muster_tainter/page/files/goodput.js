@@ -124,6 +124,12 @@ function notes(report) {
   return found;
 }
 
+function showNothing(reason) {
+  element("headline").textContent = "No goodput record";
+  element("span").textContent = reason;
+  for (const id of ["bar", "key", "rows", "failures", "lemons", "notes"]) element(id).replaceChildren();
+}
+
 let latest = 0;
 
 async function refresh() {
@@ -135,7 +141,7 @@ async function refresh() {
     report = await answer.json();
     if (!answer.ok) throw new Error(report.message);
   } catch (error) {
-    if (number === latest) element("headline").textContent = `No record: ${error.message}`;
+    if (number === latest) showNothing(error.message);
     return;
   }
   if (number === latest) show(report);
