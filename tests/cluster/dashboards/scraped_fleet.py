@@ -175,7 +175,8 @@ class Stage:
         await bad.until("has failed", lambda status: status["launcherStatus"] == "Failed")
         await self.bed.fault(down=True)
         late = await self.bed.submit("late", inference())
-        await late.until_says(NOT_READY)
+        await late.until_says(NOT_READY)  # the job says so before its first call has failed
+        await until(self._call_has_failed, "a call of the proxy has failed")
         await self.bed.end_faults()
         await late.until_running()
         moving = await self.bed.submit("moving", training(healthPolicy={"onFault": "Move", "gracePeriodSeconds": 1}))
@@ -186,6 +187,9 @@ class Stage:
             await self.bed.api.patch(f"/api/v1/nodes/{below}/status", {"status": said}, kind="strategic")
             await moving.until("has moved", lambda s: (s.get("moves"), s["launcherStatus"]) == (1, "Running"))
         await self.bed.submit("large", training(ipus=64))
+
+    async def _call_has_failed(self) -> bool:
+        return "muster_operator_proxy_errors_total{" in await self.bed.metrics()
 
     async def _told(self, node: str) -> bool:
         return bool((await self.bed.api.get(f"{HEALTHS}/{node}")).get("status", {}).get("verdict"))

@@ -113,7 +113,8 @@ async def test_a_rule_that_a_person_deletes_or_edits_counts_as_cleared(
             await device_api.patch(path, edit, params={"fieldManager": "kubectl-edit"})
 
         async def cleared(name: str = name) -> bool:
-            record = json.loads((await cluster.node(name))["metadata"]["annotations"].get("muster.dev/faults", "{}"))
+            annotations = (await cluster.node(name))["metadata"].get("annotations", {})  # written after the rule
+            record = json.loads(annotations.get("muster.dev/faults", "{}"))
             return [each["how"] for each in record.get("closed", [])] == ["person"]
 
         await until(cleared, f"the fault of {name} counts as cleared")

@@ -13,6 +13,7 @@ from muster_kube.nodehealth import ClearEntry
 from muster_kube.volume_trial import VolumeTrial
 from muster_tainter.controller import Tainter
 from muster_tainter.fleet.replica import Connections, Replica
+from muster_tainter.goodput.report import By, Report, make_report
 from muster_tainter.goodput.state import VERSION, State
 from muster_tainter.http.routes import make_app
 from muster_tainter.metrics import TainterMetrics
@@ -49,8 +50,8 @@ class Anybody:
     def now(self) -> float:
         return NOW
 
-    async def state(self) -> State:
-        return State(version=VERSION, since=NOW - 3600, at=NOW)
+    async def report(self, since_s: float, by: By) -> Report:
+        return make_report(State(version=VERSION, since=NOW - 3600, at=NOW), NOW - since_s, by)
 
     async def clear(self, token: str, asked: Any) -> ClearAnswer:
         return ClearAnswer("ann", (ClearEntry(check="nic", component="*", occurrence=3, by="ann"),), 0)
