@@ -37,7 +37,7 @@ GROUPS = {
 }
 # Folders of integration tests: they start a control plane, a browser or a container engine. Files of GROUPS are with
 # them, as some of each group are theirs.
-INTEGRATION = ("tests/browser/", "tests/cluster/", "tests/release/")
+INTEGRATION = ("tests/browser/", "tests/cluster/", "tests/release/", "tests/security/cluster/")
 # -m of the runs of `make test`: each test is chosen by one of them
 CHOICES = (
     "alone",

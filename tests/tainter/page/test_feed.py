@@ -311,21 +311,6 @@ async def test_there_are_so_many_readers_and_no_more(
         assert fourth.status == 200
 
 
-async def test_readers_that_come_at_once_are_counted_before_the_first_is_answered(
-    stand: FleetServer, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("muster_tainter.page.routes.LISTENERS", 4)
-    mark = (await fleet_of(http))["mark"]
-    opened = [await asyncio.open_connection("127.0.0.1", stand.port) for _ in range(12)]
-    for _, writer in opened:
-        writer.write(f"GET /api/stream?after={mark} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-    statuses = [(await reader.readline()).split()[1] for reader, _ in opened]
-    assert statuses.count(b"200") == 4
-    assert statuses.count(b"503") == 8
-    for _, writer in opened:
-        writer.close()
-
-
 async def test_a_reader_that_takes_nothing_is_dropped_and_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("muster_tainter.app.TAKES_NOTHING_MS", 300)
     fleet = make_fleet(400, NOW)

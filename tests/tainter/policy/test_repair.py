@@ -7,7 +7,7 @@ import pytest
 from tests.tainter.repair.fake_cluster import FakeCluster
 from tests.tainter.repair.repair_rounds import RULES, attempt, go_on, one_node, with_repair
 
-from muster_tainter.policy.file import PolicyError, load_policy, parse_policy
+from muster_tainter.policy.file import PolicyError, load_policy
 
 BAD: list[tuple[str, ...]] = [
     ("{reset: {}}", "pools[0].repair.reset: {}:", "job", "annotate", "create"),
@@ -40,17 +40,6 @@ BAD: list[tuple[str, ...]] = [
     ("{reset: {create: {manifest: {apiVersion: v1, kind: x/y}}}}", 'kind: "x/y":'),
     ("{resett: {annotate: {a: b}}}", "pools[0].repair.resett:", "atOnce", "contact", "reboot", "replace"),
     ("{reset: {anotate: {a: b}}}", "pools[0].repair.reset.anotate:", "annotate", "attempts", "create"),
-    (
-        "{reset: {annotate: {a: '${label:example.com/bmc}'}}}",
-        "pools[0].repair.reset",
-        "label:example.com/bmc",
-        "kubelet",
-    ),
-    ("{reset: {annotate: {a: '${label:bmc}'}}}", "label:bmc", "node-restriction.kubernetes.io", "templateKeys"),
-    ("{reset: {annotate: {a: '${label:x-node-restriction.kubernetes.io/bmc}'}}}", "label:x-node-restriction"),
-    ("{reset: {annotate: {a: '${label:node-restriction.kubernetes.io.example.com/bmc}'}}}", "label:node-restriction"),
-    # NodeRestriction lets a kubelet write every annotation
-    ("{reset: {annotate: {a: '${annotation:node-restriction.kubernetes.io/bmc}'}}}", "annotation:node-restriction"),
     ("{atOnce: 200%, reset: {annotate: {a: b}}}", "pools[0].repair.atOnce"),
 ]
 
@@ -61,26 +50,6 @@ def test_what_a_repair_may_not_say(case: tuple[str, ...]) -> None:
     with pytest.raises(PolicyError) as told:
         with_repair(text)
     assert [fact for fact in facts if fact not in str(told.value)] == []
-
-
-KEYS = ["label:node-restriction.kubernetes.io/bmc", "label:bmc.node-restriction.kubernetes.io/host"]
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_a_template_may_have_labels_that_no_kubelet_can_set(key: str) -> None:
-    assert with_repair(f"{{reset: {{annotate: {{a: '${{{key}}}'}}}}}}").pools[0].repair is not None
-
-
-@pytest.mark.parametrize("kind", ["label", "annotation"])
-def test_a_template_may_have_keys_that_the_policy_lists(kind: str) -> None:
-    text = (
-        f"{RULES}  - {{name: all, selector: {{}}, repair: {{reset: {{annotate: {{a: '${{{kind}:example.com/x}}'}}}}}}}}"
-    )
-    with pytest.raises(PolicyError, match=r"example\.com/x"):
-        parse_policy(f"{text}\ntemplateKeys: [example.com]")
-    assert parse_policy(f"{text}\ntemplateKeys: [example.com/x]").template_keys == ("example.com/x",)
-    with pytest.raises(PolicyError, match=r"templateKeys\[0\]"):
-        parse_policy(f"{text}\ntemplateKeys: ['a b']")
 
 
 def test_a_manifest_may_stand_in_a_file_beside_the_policy(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import pytest
 from tests.agent.kernel_log_only import kernel_log_only
 from tests.chart.helm_render import Helm
 from tests.cluster.agent.test_agent_publishing import AgentProcess
-from tests.cluster.agent.test_own_node_webhook import HEALTHS, SECRETS, TOKENS, TRIED, write
 from tests.cluster.tainter.test_end_to_end import until
+from tests.security.cluster.test_own_node_webhook import HEALTHS, SECRETS, TOKENS, TRIED, write
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig

@@ -27,14 +27,16 @@ from muster_sandbox.realnode.node import RealNode, find_node_obstacle
 from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import SimulatedNodes
 
-HERE = Path(__file__).parent
+FOLDERS = ("tests/cluster/", "tests/security/cluster/")
 _namespaces = iter(range(1, 1_000_000))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith(FOLDERS):
             item.add_marker(pytest.mark.cluster)
+        if item.get_closest_marker("needs_modern"):
+            item.fixturenames.insert(0, "_is_modern")  # type: ignore[attr-defined]  # pytest's own items have it
 
 
 @pytest.fixture(scope="session")
@@ -63,14 +65,12 @@ def control_plane(binaries: Path) -> Iterator[ControlPlane]:
     assert not tainted, f"nodes left tainted by the tests: {tainted}"
 
 
-@pytest.fixture(autouse=True)
-def _is_modern(request: pytest.FixtureRequest) -> None:
+@pytest.fixture
+def _is_modern(request: pytest.FixtureRequest, control_plane: ControlPlane) -> None:
     """Skips tests that need a newer API server. Debian's is what CI has, so it skips them too."""
-    if marker := request.node.get_closest_marker("needs_modern"):
-        (minor,) = marker.args
-        plane: ControlPlane = request.getfixturevalue("control_plane")
-        if plane.minor < minor:
-            pytest.skip(f"needs Kubernetes 1.{minor} or later in $KUBEBUILDER_ASSETS")
+    (minor,) = request.node.get_closest_marker("needs_modern").args
+    if control_plane.minor < minor:
+        pytest.skip(f"needs Kubernetes 1.{minor} or later in $KUBEBUILDER_ASSETS")
 
 
 @pytest.fixture(scope="session")
