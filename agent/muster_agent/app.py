@@ -42,6 +42,7 @@ from muster_agent.process.memory_trim import AFTER_START_S, trim_memory
 from muster_agent.process.pod_logs import AgentPodLogs, LogHelper
 from muster_agent.process.privileges import KeptAccess
 from muster_agent.publish.change_signal import Delivery
+from muster_agent.publish.kernel_log_echo import KernelLogEcho
 from muster_agent.publish.node_claim import NodeClaim
 from muster_agent.publish.publisher import OwnNodeHealth, Publisher
 from muster_agent.settings import AgentSettings, check_parameters, check_periods
@@ -109,6 +110,7 @@ class AgentProcess:
         self._log_helper = log_helper
         self._ping_peers = PingPeers(settings.node, self._service) if self._service else None
         self._helper = kept.helper
+        self._echo = None if kept.kernel_log_writer is None else KernelLogEcho(kept.kernel_log_writer)
         view = NodeAmongOthers(
             settings.root,
             commands=kept.helper or LocalCommands(),
@@ -116,6 +118,7 @@ class AgentProcess:
             volumes=_volume_trials(self._tainter),
             opened=kept.opened,
             pod_logs=AgentPodLogs(self._kubelet, log_helper),
+            echo=self._echo,
             neighbours=self._ping_peers,
         )
         self._local = LocalNode(name=settings.node, view=view, boot_id=read_boot_id(view))
@@ -215,6 +218,7 @@ class AgentProcess:
                 post_flight=settings.post_flight,
             ),
             reporter=self._delivery,
+            echo=self._echo,
         )
         agent.disowns = self._state.locked
         if stored is not None:

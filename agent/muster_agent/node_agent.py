@@ -26,6 +26,7 @@ from muster_agent.findings.stored_ledger import ClearedBy
 from muster_agent.idle.occupancy import WHOLE_NODE, AlwaysIdle, Occupancy, RunScope
 from muster_agent.metrics.agent_metrics import CheckReading
 from muster_agent.publish.canary import Canary
+from muster_agent.publish.kernel_log_echo import KernelLogEcho
 from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.hardware.nic_address import nic_address
@@ -60,7 +61,8 @@ class _Run(msgspec.Struct):
 
 
 class Agent:
-    """The agent of one node. reporter: receives changes, and provides the state of publication for /readyz."""
+    """The agent of one node. reporter: receives changes, and provides the state of publication for /readyz.
+    echo: the first hop of canaries."""
 
     def __init__(
         self,
@@ -71,6 +73,7 @@ class Agent:
         queue: RunQueue | None = None,
         plan: RunPlan | None = None,
         reporter: Reporter = NO_REPORTER,
+        echo: KernelLogEcho | None = None,
     ) -> None:
         self.local = local
         self.checks = {check.name: check for check in checks}
@@ -82,7 +85,7 @@ class Agent:
         for name, period_s in self._periods.items():
             self.checks[name].period_s = period_s
         self.requests = RequestRunner(self._run_requested, self.checks, reporter, local.clock)
-        self._canary = Canary(local.name, local.clock, reporter.report_change)
+        self._canary = Canary(local.name, local.clock, reporter.report_change, echo)
         self._post_flight = [name for name in self._plan.post_flight if name in self.checks]
         self._was_idle = self.occupancy.idle_since is not None
         self._plan_changed = asyncio.Event()

@@ -108,6 +108,8 @@ class AgentSettings(BaseModel):
     loopback or with the right to patch NodeHealths."""
     require_token: bool = False
     """Require for every /status, also over loopback, a Kubernetes token of a user who may patch NodeHealths."""
+    canary_kernel_line: bool = False
+    """Begin each canary with a line in /dev/kmsg. The process keeps a descriptor with which it can write there."""
     plugins: Path | None = None
     """Directory of additional checks as files (docs/plugins.md)."""
     tainter_url: str | None = None

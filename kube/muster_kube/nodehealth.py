@@ -149,11 +149,13 @@ class CanaryReport(_Api, frozen=True):
     """The last canary that the agent has sent; see :class:`CanaryRequest`. It is no finding: it stands beside the
     checks, so no reader of findings can take it for one.
 
-    id: of the request that has no result yet, empty without one. at: when it was sent, empty if none was
+    id: of the request that has no result yet, empty without one. at: when it was sent, empty if none was. unread: when
+    one after it was not sent, because the agent did not read its line in the kernel log; empty if there is none
     """
 
     id: str = ""
     at: str = ""
+    unread: str = ""
 
 
 class NodeHealthStatus(_Api, frozen=True):

@@ -101,7 +101,7 @@ def status_patch(status: nodehealth.NodeHealthStatus, *, resource_version: str =
     named = msgspec.to_builtins(status)
     body: dict[str, Any] = dict.fromkeys(nodehealth.NodeHealthStatus.__struct_encode_fields__) | named
     body["agent"] = dict.fromkeys(nodehealth.AgentIdentity.__struct_encode_fields__) | msgspec.to_builtins(status.agent)
-    if status.canary.at:
+    if status.canary != _NO_CANARY:
         body["canary"] = dict.fromkeys(nodehealth.CanaryReport.__struct_encode_fields__) | named["canary"]
     body["checks"] = named.get("checks", [])
     for check in body["checks"]:

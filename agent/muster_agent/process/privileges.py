@@ -37,23 +37,27 @@ class KeptAccess(NamedTuple):
 
     opened: file descriptors by path
     helper: runs the tools that need root; None: no check needs it, or this process has kept its privileges
+    kernel_log_writer: a descriptor of /dev/kmsg for the lines of canaries; None: not allowed by the settings
     """
 
     opened: Mapping[Path, int] = {}
     helper: HelperCommands | None = None
+    kernel_log_writer: int | None = None
 
 
 def drop_privileges(settings: AgentSettings) -> KeptAccess:
     """Switch to the user ``settings.run_as`` for good, with no capabilities and no way to gain any.
 
     Before the switch, it starts the helper process, opens the kernel log if the check dmesg reads a device that can be
-    opened (otherwise the check reports the problem), creates the state directory and gives it to the new user.
+    opened (otherwise the check reports the problem), creates the state directory and gives it to the new user. Without
+    ``settings.run_as``, it only opens the kernel log for writing if the settings allow that.
 
     Call it while the process has one thread, because privileges belong to threads; otherwise it raises RuntimeError.
-    Raises SettingsError if the process may not drop its privileges.
+    Raises SettingsError if the process may not drop its privileges, or cannot open what the settings ask for.
     """
+    writer = _open_kernel_log_writer(settings)
     if settings.run_as is None:
-        return KeptAccess()
+        return KeptAccess(kernel_log_writer=writer)
     user, group = _user(settings.run_as)
     if os.geteuid() != 0:
         raise SettingsError(
@@ -82,7 +86,7 @@ def drop_privileges(settings: AgentSettings) -> KeptAccess:
         [str(path) for path in opened],
         "none" if helper is None else "started",
     )
-    return KeptAccess(opened, helper)
+    return KeptAccess(opened, helper, writer)
 
 
 def _user(run_as: str) -> tuple[int, int]:
@@ -105,21 +109,47 @@ def _start_helper(settings: AgentSettings) -> HelperCommands | None:
     return HelperCommands(start_helper((SYS_ADMIN, SYS_RAWIO) if smart else ()))
 
 
-def _open_kernel_log(settings: AgentSettings) -> dict[Path, int]:
+def _kernel_log(settings: AgentSettings) -> Path | None:
+    """The device that the check dmesg reads; None if it reads something else, or is disabled."""
     # here, not above: it loads re2 and the catalogue
-    from muster_checks.dmesg.sources.kmsg import open_kmsg
     from muster_checks.dmesg.stream_factory import choose_source
 
     own = settings.checks.get("dmesg", CheckSettings())
     if not own.enabled:
-        return {}
+        return None
     values = dict(own.parameters) | ({"path": settings.kmsg} if settings.kmsg is not None else {})
     try:
         parameters = DmesgParameters.model_validate(values)
     except ValidationError:
-        return {}  # the start will fail with a better message
+        return None  # the start will fail with a better message
     kind, path = choose_source(NodeView(settings.root), parameters)
-    if kind is not SourceKind.KMSG:
+    return path if kind is SourceKind.KMSG else None
+
+
+def _open_kernel_log_writer(settings: AgentSettings) -> int | None:
+    if not settings.canary_kernel_line:
+        return None
+    path = _kernel_log(settings)
+    if path is None:
+        raise SettingsError(
+            "canary_kernel_line: true: the check dmesg does not read /dev/kmsg, so nobody would read the lines: "
+            "enable it, or remove canary_kernel_line"
+        )
+    try:
+        opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise SettingsError(f"canary_kernel_line: true: cannot write to {path}: {error.strerror}") from error
+    if stat.S_ISCHR(os.fstat(opened).st_mode):
+        return opened
+    os.close(opened)
+    raise SettingsError(f"canary_kernel_line: true: {path} is not a device")
+
+
+def _open_kernel_log(settings: AgentSettings) -> dict[Path, int]:
+    from muster_checks.dmesg.sources.kmsg import open_kmsg
+
+    path = _kernel_log(settings)
+    if path is None:
         return {}
     try:
         return {path: open_kmsg(path)}

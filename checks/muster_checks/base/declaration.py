@@ -98,6 +98,18 @@ class PodLogs(Protocol):
     def opener(self, folder: Path, /) -> LogOpener: ...  # pragma: no cover - the interface
 
 
+class LogEcho(Protocol):
+    """A line that the agent itself writes into the kernel log, to learn whether it is read."""
+
+    def may_be_in(self, text: bytes, /) -> bool:
+        """Whether ``text``, of one line or several, contains it."""
+        ...  # pragma: no cover - the interface
+
+    def take(self, line: str, /) -> bool:
+        """Whether ``line`` is it, and so nothing to judge."""
+        ...  # pragma: no cover - the interface
+
+
 @dataclass(frozen=True)
 class NodeView:
     """The node as a check sees it: everything that a check may access.
@@ -109,6 +121,7 @@ class NodeView:
     volumes:   creates volume claims, for which a check itself has no rights; None if nobody provides it
     opened:    file descriptors by path, for files that this process can no longer open
     pod_logs:  the pods with accelerators, and their log files; None if nobody provides them
+    echo:      a line of the agent's own in the kernel log; None if it writes none
     """
 
     root: Path = Path("/")
@@ -118,6 +131,7 @@ class NodeView:
     volumes: "VolumeTrialLender | None" = None
     opened: Mapping[Path, int] = field(default_factory=dict, hash=False)
     pod_logs: "PodLogs | None" = None
+    echo: "LogEcho | None" = None
 
     def path(self, absolute: str) -> Path:
         return self.root / absolute.lstrip("/")

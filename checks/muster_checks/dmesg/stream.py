@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from muster_checks.base.declaration import AllClear, CheckStream, Sign
+from muster_checks.base.declaration import AllClear, CheckStream, LogEcho, Sign
 from muster_checks.base.vocabulary import Origin, Verdict
 from muster_checks.dmesg.sources.position import Position
 from muster_checks.dmesg.sources.records import KernelLine
@@ -77,7 +77,8 @@ class _Flood:
 
 
 class KernelLogStream(CheckStream):
-    """Every position contains ``boot_id`` and ``source_name``. ``gap_at``: from the last position of this boot."""
+    """Every position contains ``boot_id`` and ``source_name``. ``gap_at``: from the last position of this boot. ``echo``:
+    see NodeView."""
 
     def __init__(
         self,
@@ -88,6 +89,7 @@ class KernelLogStream(CheckStream):
         boot_id: str,
         source_name: str,
         gap_at: float | None = None,
+        echo: LogEcho | None = None,
     ) -> None:
         self._source = source
         self._judge = judge
@@ -95,6 +97,7 @@ class KernelLogStream(CheckStream):
         self._boot_id = boot_id
         self._source_name = source_name
         self._gap_at = gap_at
+        self._echo = echo
         self._place = source.place()
         self._in_hand: bytes | None = None  # the position before the batch that the consumer is processing
         self._woken = asyncio.Event()
@@ -144,6 +147,8 @@ class KernelLogStream(CheckStream):
     def _judge_turn(self, lines: list[KernelLine], gaps: list[Gap], *, due: bool) -> list[Sign | AllClear]:
         signs: list[Sign | AllClear] = [self._report(gap) for gap in gaps]
         for line in lines:
+            if self._echo is not None and line.origin is Origin.USER and self._echo.take(line.text):
+                continue
             try:
                 signs += self._judge.take(line)
             except Exception:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from muster_checks.base.declaration import NodeView
+from muster_checks.base.declaration import LogEcho, NodeView
 from muster_checks.dmesg import DmesgParameters, SourceKind, StartPosition, UserLines
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.row_file import check_size
@@ -86,7 +86,7 @@ def open_stream(
             position,
             boot_id,
             timeline,
-            judge.interesting,
+            _with_echo(judge.interesting, node.echo),
             device or (lambda path: KmsgDevice(path, node.opened.get(path))),
         ),
         judge,
@@ -94,7 +94,12 @@ def open_stream(
         boot_id=boot_id,
         source_name=source_name,
         gap_at=same_boot.gap_at if same_boot else None,
+        echo=node.echo,
     )
+
+
+def _with_echo(interesting: Interesting, echo: LogEcho | None) -> Interesting:
+    return interesting if echo is None else lambda text: echo.may_be_in(text) or interesting(text)
 
 
 def choose_source(node: NodeView, parameters: DmesgParameters) -> tuple[SourceKind, Path]:

@@ -29,7 +29,8 @@ class CanaryTrial:
     """How far the canary came.
 
     node: empty for any; exists: it has a NodeHealth; agent: an agent reports there. reported_s, decided_s: after how
-    many seconds; None: not. request: as last read; replaced: another person has requested one at the same time
+    many seconds; None: not. unread: the agent did not read its line in the kernel log. request: as last read; replaced: another
+    person has requested one at the same time
     """
 
     node: str
@@ -37,6 +38,7 @@ class CanaryTrial:
     agent: bool = False
     reported_s: float | None = None
     decided_s: float | None = None
+    unread: bool = False
     request: CanaryRequest = _NO_REQUEST
     replaced: bool = False
     error: str = ""
@@ -72,6 +74,8 @@ async def send_canary(
         waited_s, asked = clock() - begun, seen.spec.canary
         if asked.id != request["id"]:
             return CanaryTrial(name, agent=True, reported_s=reported_s, request=asked, replaced=True)
+        if seen.status.canary.unread != health.status.canary.unread and seen.status.canary.unread:
+            return CanaryTrial(name, agent=True, unread=True, request=asked)
         if reported_s is None and seen.status.canary.id == request["id"]:
             reported_s = waited_s
         trial = CanaryTrial(name, agent=True, reported_s=reported_s, request=asked)
@@ -94,6 +98,10 @@ def judge_canary(trial: CanaryTrial) -> list[DoctorFinding]:
     if trial.replaced:
         what = f"{trial.node}: somebody ({trial.request.by or 'unknown'}) has requested another canary in the meantime"
         return [_finding(Verdict.UNKNOWN, what, "run the command again")]
+    if trial.unread:
+        what = f"kernel log: the agent of {trial.node} has not read the line that it wrote into /dev/kmsg"
+        mend = f"kubectl logs --all-containers -l app=muster-agent --namespace NAMESPACE; node {trial.node}"
+        return [_finding(Verdict.FAIL, what, mend)]
     found = []
     if trial.reported_s is not None:
         found.append(_finding(Verdict.PASS, f"agent: {trial.node} reported the canary within {trial.reported_s:.1f} s"))

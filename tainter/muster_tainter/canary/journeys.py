@@ -17,13 +17,15 @@ class State(StrEnum):
 
     WAITING:  too early to say. The values of Arrival: how the last one ended
     The others name the hop that keeps a canary which is late.
-    AGENT:    no agent reports for the node
-    REPORT:   the agent's report: no new canary has been delivered to the tainter
-    DECISION: a delivered canary has not been decided
+    AGENT:      no agent reports for the node
+    KERNEL_LOG: the agent has not read a line that it wrote into the kernel log
+    REPORT:     the agent's report: no new canary has been delivered to the tainter
+    DECISION:   a delivered canary has not been decided
     """
 
     WAITING = "waiting"
     AGENT = "agent"
+    KERNEL_LOG = "kernel-log"
     REPORT = "report"
     DECISION = "decision"
 
@@ -93,12 +95,15 @@ class Journeys:
         known = self._last[name]
         self._last[name] = replace(known, decided=now, outcome=outcome)
 
-    def state(self, name: str, period_s: float, now: float, *, reports: bool) -> State | Arrival:
-        """Of an expected node. now: monotonic seconds; reports: an agent runs there."""
+    def state(self, name: str, period_s: float, now: float, *, reports: bool, unread: bool = False) -> State | Arrival:
+        """Of an expected node. now: monotonic seconds; reports: an agent runs there; unread: it has reported that the
+        canary after the last one got no further than the kernel log."""
         known = self._last.get(name)
         since = max(self.expected[name], known.delivered if known is not None else 0.0)
         if known is not None and known.outcome is None and now - known.undecided_since > UNDECIDED_PERIODS * period_s:
             return State.DECISION
+        if unread and reports:
+            return State.KERNEL_LOG
         if now - since <= PERIODS * period_s:
             return known.outcome.arrival if known is not None and known.outcome is not None else State.WAITING
         return State.REPORT if reports else State.AGENT

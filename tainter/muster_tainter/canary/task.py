@@ -172,13 +172,18 @@ class CanaryTask:
             return None
         now, period_s = self._replica.clock(), self._fleet.policy().canary.period
         return Counter(
-            self._journeys.state(name, period_s, now, reports=self._reports(name)) for name in self._journeys.expected
+            self._journeys.state(name, period_s, now, reports=self._reports(name), unread=self._unread(name))
+            for name in self._journeys.expected
         )
 
     def _reports(self, name: str) -> bool:
         """Whether an agent reports for the node. One that was killed keeps its claim on the NodeHealth."""
         health = self._fleet.healths.get(name)
         return health is not None and bool(health.status.agent.pod_uid) and self._has_agent(name) is not False
+
+    def _unread(self, name: str) -> bool:
+        health = self._fleet.healths.get(name)
+        return health is not None and bool(health.status.canary.unread)
 
 
 class _States(Collector):

@@ -20,6 +20,7 @@ def request(result: str = "", message: str = "", by: str = "me") -> CanaryReques
         (CanaryTrial("n9", exists=False), [Verdict.FAIL], ["n9", "NodeHealth"]),
         (CanaryTrial("n1"), [Verdict.FAIL], ["agent", "n1"]),
         (CanaryTrial("n1", agent=True), [Verdict.FAIL], ["agent", "n1", "30s"]),
+        (CanaryTrial("n1", agent=True, unread=True), [Verdict.FAIL], ["kernel log", "n1", "/dev/kmsg"]),
         (CanaryTrial("n1", agent=True, reported_s=0.31), [Verdict.PASS, Verdict.FAIL], ["0.3 s", "tainter", "30s"]),
         (
             CanaryTrial("n1", agent=True, reported_s=0.3, decided_s=0.5, request=request(Arrival.ARRIVED, "taint=x")),

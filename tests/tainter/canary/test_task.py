@@ -161,6 +161,22 @@ async def test_each_broken_hop_has_its_state() -> None:
         assert world.states() == {"report": 1, "agent": 1, "arrived": 1, "decision": 1}
 
 
+async def test_a_line_of_the_kernel_log_that_was_not_read_is_a_state_at_once_and_until_the_next_canary() -> None:
+    world = World()
+    unread = CanaryReport(at=AT, unread="2026-01-01T12:10:00.000Z")
+    async with world.leading():
+        for name in world.nodes:
+            world.send(name, CanaryReport(at=AT))
+            world.task.decide(name)
+        chosen = sorted(world.task._journeys.expected)
+        world.send(chosen[0], unread)
+        world.report(chosen[1], unread, agent="")
+        assert world.states() == {"kernel-log": 1, "arrived": 1}, "without an agent nobody writes lines"
+        world.send(chosen[0], CanaryReport(at="2026-01-01T12:20:00.000Z"))
+        world.task.decide(chosen[0])
+        assert world.states() == {"arrived": 2}
+
+
 @pytest.mark.parametrize(
     ("setting", "state"), [("paused", "paused"), ("budget", "budget"), ("rule", "rule"), ("unmanaged", "unmanaged")]
 )

@@ -1,4 +1,6 @@
+import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +8,7 @@ import msgspec
 import pytest
 from pydantic import ValidationError
 
+from muster_agent.publish.kernel_log_echo import KernelLogEcho
 from muster_checks.base.declaration import NodeView, Sign
 from muster_checks.base.vocabulary import Origin
 from muster_checks.dmesg import DMESG, DmesgParameters, SourceKind
@@ -51,6 +54,42 @@ async def test_lines_and_judge_live_on_one_line_of_time(
     clock.uptime = 10_000.0
     ring.write(b"NVRM: Xid (PCI:0000:b3:00): 31, pid=1, Ch 1", usec=int(clock.uptime - age_s) * 1_000_000)
     assert len(await read_out(on_ring(node, ring, clock, None))) == raised
+
+
+class Awaited:
+    """A line of the agent's own."""
+
+    taken = 0
+
+    def may_be_in(self, text: bytes) -> bool:
+        return XID in text
+
+    def take(self, line: str) -> bool:
+        self.taken += line.encode() == XID
+        return line.encode() == XID
+
+
+@pytest.mark.parametrize(("prio", "taken"), [(15, 1), (12, 1), (4, 0)])
+async def test_the_agents_own_line_is_read_and_not_judged_and_no_line_of_the_kernel_is_one(
+    prio: int, taken: int, node: NodeView, ring: Any, clock: Any, read_out: Any
+) -> None:
+    echo = Awaited()
+    ring.write(b"nothing of interest", prio=prio, usec=900_000_000)
+    ring.write(XID, prio=prio, usec=900_000_000)
+    signs = await read_out(on_ring(replace(node, echo=echo), ring, clock, None))
+    assert (echo.taken, len(signs)) == (taken, 1 - taken)
+
+
+async def test_the_agents_own_line_is_read_though_no_rule_knows_it(
+    node: NodeView, ring: Any, clock: Any, read_out: Any
+) -> None:
+    echo = KernelLogEcho(os.open("/dev/null", os.O_WRONLY))
+    task = asyncio.create_task(echo.is_read())
+    await asyncio.sleep(0)
+    ring.write(echo._awaited, prio=15, usec=900_000_000)
+    assert await read_out(on_ring(replace(node, echo=echo), ring, clock, None, user_lines="refuse")) == []
+    assert await task
+    os.close(echo._writer)
 
 
 async def test_a_users_line_can_be_refused(node: NodeView, ring: Any, clock: Any, read_out: Any) -> None:
