@@ -77,8 +77,8 @@ class _Flood:
 
 
 class KernelLogStream(CheckStream):
-    """Every position contains ``boot_id`` and ``source_name``. ``gap_at``: from the last position of this boot. ``echo``:
-    see NodeView."""
+    """Every position contains ``boot_id`` and ``source_name``. ``gap_at``: from the last position of this boot;
+    ``echo``: see NodeView."""
 
     def __init__(
         self,

@@ -29,8 +29,8 @@ class CanaryTrial:
     """How far the canary came.
 
     node: empty for any; exists: it has a NodeHealth; agent: an agent reports there. reported_s, decided_s: after how
-    many seconds; None: not. unread: the agent did not read its line in the kernel log. request: as last read; replaced: another
-    person has requested one at the same time
+    many seconds; None: not. unread: the agent did not read its line in the kernel log. request: as last read;
+    replaced: another person has requested one at the same time
     """
 
     node: str
