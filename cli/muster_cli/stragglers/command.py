@@ -24,13 +24,14 @@ EXIT_CODES = {NODE: EXIT_FAIL, STAGE: EXIT_WARN, DATA: EXIT_WARN, NOBODY: EXIT_O
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "FILE is one of these: one CSV file with the columns rank, step, seconds and, for a job with pipeline stages, "
-        "stage; one such file for each rank; or one Parquet file with the times of a job's forward and backward "
-        "operations. The formats and the rate of false alarms are in docs/in-flight.md. The same files always give the "
+        "FILE is one of these: one CSV file with the columns rank, step, seconds and, if you have them, stage (of the "
+        "pipeline) and work (how much the rank had to do); one such file for each rank; or one Parquet file with the "
+        "times of a job's forward and backward operations. The formats and the rate of false alarms are in "
+        "docs/in-flight.md. The same files always give the "
         "same verdict. The verdicts:\n\n"
         "  node     one or more ranks are slow: check their nodes\n"
         "  stage    a pipeline stage has more work than the others\n"
-        "  data     some microbatches have more work than others\n"
+        "  data     some ranks or microbatches have more work than others\n"
         "  nobody   no cause is proven"
     )
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="CSV files of one job, or a Parquet file")

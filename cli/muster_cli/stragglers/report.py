@@ -12,7 +12,8 @@ from muster_tainter.stragglers.verdict import DATA, NODE, SLOWDOWN, STAGE, Blame
 ADVICE = {
     NODE: "Check the nodes of these ranks.",
     STAGE: "The stages do not share the work evenly: move layers. No node is at fault.",
-    DATA: "The same microbatches are slow wherever they are computed: balance the data. No node is at fault.",
+    DATA: "Ranks or microbatches with more work are slow wherever they are computed: balance the data. No node is at "
+    "fault.",
 }
 
 

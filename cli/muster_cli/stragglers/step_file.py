@@ -1,4 +1,6 @@
-"""Step times as CSV: a header with the columns rank, step, seconds, and perhaps stage, in any order, beside others."""
+"""Step times as CSV: a header with the columns rank, step, seconds, and perhaps stage and work, in any order, beside
+others.
+"""
 
 import csv
 import math
@@ -11,10 +13,11 @@ from muster_cli.stragglers.step_table import StepTable
 from muster_cli.usage import UsageError
 
 COLUMNS = ("rank", "step", "seconds")
-STAGE = "stage"  # may be absent
+STAGE, WORK = "stage", "work"  # may be absent
 LINE_LIMIT = 64 << 10  # characters
 WHOLE_LIMIT = 1 << 53
 SECONDS_LIMITS = 1e-9, 1e9
+WORK_LIMITS = 1e-9, 1e18
 
 
 def read_step_file(file: Path, opened: BufferedReader, table: StepTable) -> None:
@@ -45,23 +48,30 @@ class _Lines:
             yield line
 
 
-def _header(row: list[str]) -> tuple[int, ...]:
-    """The places of the columns; that of the stage is absent if the column is."""
+def _header(row: list[str]) -> dict[str, int]:
+    """The places of the columns."""
     names = [name.strip() for name in row]
     for name in COLUMNS:
         if names.count(name) != 1:
             found = ", ".join(repr(each[:40]) for each in names[:12])
             raise UsageError(f"columns: found {found or 'none'}; expected one each of {', '.join(COLUMNS)}")
-    if names.count(STAGE) > 1:
-        raise UsageError(f"columns: found {names.count(STAGE)} of the name {STAGE}; expected one at most")
-    return tuple(names.index(name) for name in (*COLUMNS, STAGE) if name in names)
+    for name in (STAGE, WORK):
+        if names.count(name) > 1:
+            raise UsageError(f"columns: found {names.count(name)} of the name {name}; expected one at most")
+    return {name: names.index(name) for name in (*COLUMNS, STAGE, WORK) if name in names}
 
 
-def _times(row: list[str], places: tuple[int, ...]) -> tuple[int, int, float, int | None]:
-    if len(row) <= max(places):
+def _times(row: list[str], places: dict[str, int]) -> tuple[int, int, float, int | None, float | None]:
+    if len(row) <= max(places.values()):
         raise UsageError(f"{len(row)} values; expected as many as the header has columns")
-    rank, step, seconds, *stage = (row[place].strip() for place in places)
-    return _whole("rank", rank), _whole("step", step), _seconds(seconds), _whole(STAGE, stage[0]) if stage else None
+    found = {name: row[place].strip() for name, place in places.items()}
+    return (
+        _whole("rank", found["rank"]),
+        _whole("step", found["step"]),
+        _number("seconds", found["seconds"], SECONDS_LIMITS),
+        _whole(STAGE, found[STAGE]) if STAGE in found else None,
+        _number(WORK, found[WORK], WORK_LIMITS) if WORK in found else None,
+    )
 
 
 def _whole(name: str, text: str) -> int:
@@ -70,12 +80,12 @@ def _whole(name: str, text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def _number(name: str, text: str, limits: tuple[float, float]) -> float:
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
-        seconds = math.nan
-    least, most = SECONDS_LIMITS
-    if not least <= seconds <= most:
-        raise UsageError(f"seconds: {text[:40]!r}; expected a number from {least} to {most:g}")
-    return seconds
+        number = math.nan
+    least, most = limits
+    if not least <= number <= most:
+        raise UsageError(f"{name}: {text[:40]!r}; expected a number from {least} to {most:g}")
+    return number

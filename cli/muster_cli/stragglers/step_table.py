@@ -1,11 +1,12 @@
 """Step times of a job of any length in bounded memory."""
 
 from array import array
+from dataclasses import replace
 
 from muster_cli.usage import UsageError
 from muster_tainter.stragglers.step_times import StepTimes
 
-CELLS_LIMIT = 1 << 21  # ranks times columns: 16 bytes each while reading, then about 64 while judging
+CELLS_LIMIT = 1 << 21  # ranks times columns: 24 bytes each while reading, then about 64 while judging; 128 with work
 FEWEST_COLUMNS = 64
 
 
@@ -20,12 +21,13 @@ class StepTable:
         self.cells_limit = cells_limit
         self.width = 1  # steps in a column
         self._columns: dict[int, int] = {}  # step // width -> column, in the order of reading
-        self._rows: dict[int, tuple[array[float], array[int]]] = {}  # rank -> (sums, counts)
+        self._rows: dict[int, tuple[array[float], array[float], array[int]]] = {}  # rank -> (seconds, work, counts)
         self._last: dict[int, int] = {}  # rank -> its last step
         self._stages: dict[int, int | None] = {}  # rank -> its pipeline stage
+        self._workless: set[int] = set()  # ranks that do not say how much they had to do
 
-    def add(self, rank: int, step: int, seconds: float, stage: int | None = None) -> None:
-        """stage: None if it is not known.
+    def add(self, rank: int, step: int, seconds: float, stage: int | None = None, work: float | None = None) -> None:
+        """stage, work: None if it is not known.
 
         Raises UsageError for a step that does not follow the rank's last one, for too many ranks, and for a rank whose
         stage changes.
@@ -38,7 +40,7 @@ class StepTable:
         if last is None:
             if (len(self._rows) + 1) * FEWEST_COLUMNS > self.cells_limit:
                 raise UsageError(f"rank: more than {len(self._rows)} ranks; expected fewer")
-            self._rows[rank] = array("d"), array("L")
+            self._rows[rank] = array("d"), array("d"), array("L")
         elif step <= last:
             raise UsageError(f"step: {step} follows {last} of rank {rank}; expected the steps of a rank to rise")
         self._last[rank] = step
@@ -46,23 +48,30 @@ class StepTable:
         if len(self._rows) * len(self._columns) > self.cells_limit:
             self._halve()
             column = self._columns.setdefault(step // self.width, len(self._columns))
-        sums, counts = self._rows[rank]
+        sums, amounts, counts = self._rows[rank]
         if (missing := column + 1 - len(sums)) > 0:
             sums.extend([0.0] * missing)
+            amounts.extend([0.0] * missing)
             counts.extend([0] * missing)
         sums[column] += seconds
         counts[column] += 1
+        if work is None:
+            self._workless.add(rank)
+        else:
+            amounts[column] += work
 
     def _halve(self) -> None:
         while len(self._rows) * len(self._columns) > self.cells_limit:
             self.width *= 2
             columns: dict[int, int] = {}
             new = [columns.setdefault(number // 2, len(columns)) for number in self._columns]
-            for rank, (sums, counts) in self._rows.items():
-                merged = array("d", [0.0]) * len(columns), array("L", [0]) * len(columns)
-                for old, (total, count) in enumerate(zip(sums, counts, strict=True)):
+            empty = array("d", [0.0]) * len(columns)
+            for rank, (sums, amounts, counts) in self._rows.items():
+                merged = empty[:], empty[:], array("L", [0]) * len(columns)
+                for old, (total, work, count) in enumerate(zip(sums, amounts, counts, strict=True)):
                     merged[0][new[old]] += total
-                    merged[1][new[old]] += count
+                    merged[1][new[old]] += work
+                    merged[2][new[old]] += count
                 self._rows[rank] = merged
             self._columns = columns
 
@@ -75,19 +84,22 @@ class StepTable:
         columns = [
             (number * self.width, column)
             for number, column in sorted(self._columns.items())
-            if all(column < len(counts) and counts[column] for _, counts in self._rows.values())
+            if all(column < len(counts) and counts[column] for *_, counts in self._rows.values())
         ]
         if not columns:
-            fewest = min(ranks, key=lambda rank: sum(map(bool, self._rows[rank][1])))
+            fewest = min(ranks, key=lambda rank: sum(map(bool, self._rows[rank][2])))
             raise IncompleteTimes(f"no step has times of all {len(ranks)} ranks; rank {fewest} has the fewest")
-        seconds = [
-            [sums[column] / counts[column] for _, column in columns]
-            for sums, counts in map(self._rows.__getitem__, ranks)
-        ]
+        seconds, work = (
+            [[self._rows[rank][of][column] / self._rows[rank][2][column] for _, column in columns] for rank in ranks]
+            for of in (0, 1)
+        )
+        if self._workless and len(self._workless) < len(ranks):
+            raise IncompleteTimes(f"rank {min(self._workless)} has no work; expected it of all ranks, or of none")
         stages = [_shown(self._stages[rank]) for rank in ranks]
         if any(stages) and not all(stages):
             raise IncompleteTimes(f"rank {ranks[stages.index('')]} has no stage; expected one of all ranks, or of none")
-        times = StepTimes(ranks, [step for step, _ in columns], seconds, stages if all(stages) else ())
+        times = StepTimes(ranks, [step for step, _ in columns], seconds)
+        times = replace(times, stages=stages if all(stages) else (), work=() if self._workless else work)
         return times, len(self._columns) - len(columns)
 
 

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 NAME = "stepTimes"  # of the source, in metrics and logs
 SETTLE_S = 30.0  # a scrape takes at most its interval to be in the answers, and 30 s is a usual one
 LOOK_S = 60.0  # the clock may have been set
-BODY_LIMIT = 16 << 20  # bytes of an answer: as long as VALUES_LIMIT and the labels of RANKS_LIMIT ranks take
+BODY_LIMIT = 20 << 20  # bytes of an answer: as long as VALUES_LIMIT and the labels of RANKS_LIMIT ranks take
 TRIES = 3  # of one job, if Prometheus or the API server fails for it
 LOGGED_JOBS = 2000
 CPU_SHARE = 0.1  # of a core, for the child processes
@@ -188,7 +188,10 @@ class StepTimesFeed:
             body = await client.ask_range(series_query(where, key), end - where.window, end, reading_s)
         except AnswerTooLarge as error:
             return JobVerdict(TOO_LARGE, str(error)), 0.0
-        labels = SeriesLabels(rank=where.rank_label, stage=where.stage_label, pod=where.pod_label, gpu=where.gpu_label)
+        labels = SeriesLabels(
+            rank=where.rank_label, stage=where.stage_label, pod=where.pod_label, gpu=where.gpu_label,
+            work=where.work_metric,
+        )  # fmt: skip
         question = JobQuestion(labels, f"{key} {end:.0f}", math.ceil(DAY_S / where.window), reading_s)
         begun = self._replica.clock()
         try:

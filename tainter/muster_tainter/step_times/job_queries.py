@@ -13,7 +13,8 @@ POINTS = 60  # readings of a series in a window; a window of 30 minutes: one eac
 LEAST_POINTS = 24
 VALUES_LIMIT = 400_000  # of an answer: 11 MB of JSON
 PARTS_LIMIT = 1_000  # of the jobs of a namespace: a JobSet has one for each of its Jobs
-RANKS_LIMIT = 5_000  # of a job: two series each
+RANKS_LIMIT = 5_000  # of a job: three series each
+SERIES_OF_A_RANK = 3  # of the metric's _sum and _count, and of its work
 
 
 @dataclass(frozen=True, order=True)
@@ -43,7 +44,7 @@ def series_query(where: StepTimesSource, key: JobKey) -> str:
     """PromQL: the series of one job. A label that precedes the job's own names another job, so it has to be absent."""
     before = where.job_labels[: where.job_labels.index(key.label)]
     return _braces(
-        f'__name__=~"{where.metric}_(sum|count)"',
+        f'__name__=~"{where.metric}_(sum|count)|{where.work_metric}"',
         f"{where.namespace_label}={_quoted(key.namespace)}",
         f"{key.label}={_quoted(key.name)}",
         *(f'{label}=""' for label in before),
@@ -76,7 +77,7 @@ def find_jobs(samples: Iterable[MetricSample], where: StepTimesSource) -> tuple[
 
 def step_s(ranks: int, window_s: float) -> float:
     """Seconds between two readings, so that the answer has at most VALUES_LIMIT values if it can."""
-    points = max(LEAST_POINTS, min(POINTS, VALUES_LIMIT // (2 * max(ranks, 1))))
+    points = max(LEAST_POINTS, min(POINTS, VALUES_LIMIT // (SERIES_OF_A_RANK * max(ranks, 1))))
     return window_s / points
 
 

@@ -34,19 +34,21 @@ class UnusableSeries(Exception):
 
 
 class SeriesLabels(msgspec.Struct, frozen=True):
-    """The names of labels, as in the policy."""
+    """The names of labels and of the counter of work, as in the policy."""
 
     rank: str
     stage: str
     pod: str
     gpu: str
+    work: str
 
 
 @dataclass(frozen=True)
 class RankSeries:
     """times: rising, in seconds since the epoch, one for each rise of ``counts``, completed steps; sums: their seconds.
 
-    At least one of each. seen: time of the last reading. stage, pod, gpu: empty if no label says
+    At least one of each. seen: time of the last reading. stage, pod, gpu: empty if no label says. work: of these steps,
+    in the job's own unit; empty if it does not say
     """
 
     rank: int
@@ -57,6 +59,7 @@ class RankSeries:
     counts: Sequence[float]
     sums: Sequence[float]
     seen: float
+    work: Sequence[float] = ()
 
 
 def decode_ranks(body: bytes | bytearray, labels: SeriesLabels) -> tuple[list[RankSeries], int]:
@@ -70,19 +73,25 @@ def decode_ranks(body: bytes | bytearray, labels: SeriesLabels) -> tuple[list[Ra
             unusable += 1
             continue
         name = series.metric.pop(_NAME, "")
-        kind = next((kind for kind in ("sum", "count") if name.endswith(f"_{kind}")), "")
+        kind = _kind(name, labels)
         if not kind or rank_of(series.metric, labels.rank) is None:
             unusable += 1
             continue
         pairs.setdefault(tuple(sorted(series.metric.items())), {})[kind] = series
     by_rank: dict[int, list[RankSeries]] = {}
     for pair in pairs.values():
-        found = _rank_series(pair, labels) if len(pair) == 2 else None
+        found = _rank_series(pair, labels) if {"sum", "count"} <= pair.keys() else None
         if found is None:
             unusable += len(pair)
         else:
             by_rank.setdefault(found.rank, []).append(found)
     return [_latest(each) for _, each in sorted(by_rank.items())], unusable
+
+
+def _kind(name: str, labels: SeriesLabels) -> str:
+    if name == labels.work:
+        return "work"
+    return next((kind for kind in ("sum", "count") if name.endswith(f"_{kind}")), "")
 
 
 def rank_of(metric: Mapping[str, str], label: str) -> int | None:
@@ -102,7 +111,8 @@ def _decoded(body: bytes | bytearray) -> list[msgspec.Raw]:
 def _rank_series(pair: Mapping[str, MatrixSeries], labels: SeriesLabels) -> RankSeries | None:
     """Since the counters last began anew. None: there is no usable reading."""
     sums = dict(pair["sum"].values)
-    times, counts, totals = list[float](), list[float](), list[float]()
+    works = dict(pair["work"].values) if "work" in pair else {}
+    times, counts, totals, work = list[float](), list[float](), list[float](), list[float | None]()
     seen = -math.inf
     for at, text in pair["count"].values:
         count, total = _number(text), _number(sums.get(at, ""))
@@ -110,19 +120,23 @@ def _rank_series(pair: Mapping[str, MatrixSeries], labels: SeriesLabels) -> Rank
             continue
         seen = at
         if counts and (count < counts[-1] or total < totals[-1]):  # the process was started anew
-            times, counts, totals = [], [], []
+            times, counts, totals, work = [], [], [], []
         if not counts or count > counts[-1]:
             times.append(at)
             counts.append(count)
             totals.append(total)
+            work.append(_number(works.get(at, "")))
     if not times:
         return None
     metric = pair["count"].metric
     rank = rank_of(metric, labels.rank)
     assert rank is not None  # noqa: S101 - decode_ranks has looked
     stage, pod, gpu = (metric.get(label, "") for label in (labels.stage, labels.pod, labels.gpu))
+    known = [each for each in work if each is not None]
+    is_whole = len(known) == len(work) and known == sorted(known)
     pod = pod if len(pod) <= NAME_LIMIT else ""
-    return RankSeries(rank, stage[:NAME_LIMIT], pod, gpu[:NAME_LIMIT], times, counts, totals, seen)
+    amounts = known if is_whole else ()
+    return RankSeries(rank, stage[:NAME_LIMIT], pod, gpu[:NAME_LIMIT], times, counts, totals, seen, amounts)
 
 
 def _number(text: str) -> float | None:

@@ -1,7 +1,9 @@
 """The verdict on one job's step times in one window: a pure function, and the types that cross to the child process."""
 
 from collections.abc import Iterator, Sequence
+from math import fsum
 from random import Random
+from statistics import fmean
 
 import msgspec
 
@@ -10,12 +12,12 @@ from muster_tainter.step_times.job_series import RankSeries, SeriesLabels, Unusa
 from muster_tainter.step_times.rank_table import RankTable, tabulate
 from muster_tainter.step_times.stall import Stall, find_stall
 from muster_tainter.stragglers.step_times import judge_step_times
-from muster_tainter.stragglers.verdict import FALSE_BLAME, NOBODY, NODE, STAGE, Blame, Cause, TooFewSteps
+from muster_tainter.stragglers.verdict import DATA, FALSE_BLAME, NOBODY, NODE, STAGE, Blame, Cause, TooFewSteps
 
 STALLED = "stalled"
 TOO_FEW_STEPS = "too_few_steps"
 UNUSABLE = "unusable"
-VERDICTS = (NODE, STAGE, NOBODY, STALLED, TOO_FEW_STEPS, "ambiguous", "steps_differ", "one_rank", UNUSABLE)
+VERDICTS = (NODE, STAGE, DATA, NOBODY, STALLED, TOO_FEW_STEPS, "ambiguous", "steps_differ", "one_rank", UNUSABLE)
 RANKS_SHOWN = 16  # ranks left out, or stages, that a verdict names
 STAGE_SHOWN = 40  # characters
 
@@ -24,7 +26,8 @@ class SlowRank(msgspec.Struct, frozen=True):
     """since, until: steps; until is None if the rank is slow to the end. since_at, until_at: seconds since the epoch.
 
     excess: how much slower than the median of the others, 0.5: by half. stage, pod, gpu: empty if no label says
-    Of a job that has stalled: a rank that others wait for; since: its last step. Of a slow stage: its first rank.
+    Of a job that has stalled: a rank that others wait for; since: its last step. Of a slow stage: its first rank. Of
+    skewed data: the rank with the most work in the window, in all its steps; excess: how much more than the mean.
     """
 
     rank: int
@@ -42,8 +45,8 @@ class SlowRank(msgspec.Struct, frozen=True):
 class JobVerdict(msgspec.Struct, frozen=True):
     """verdict: one of VERDICTS; message: more about it. ranks, steps: compared; left_out: ranks that were not.
 
-    A job with a slow rank and a slow stage has the verdict ``node``, as only that has a node checked.
-    slowdown: the job's steps take this part longer than without the slow ranks, or than with even stages
+    A job with a slow rank and another cause has the verdict ``node``, as only that has a node checked.
+    slowdown: the job's steps take this part longer than without the slow ranks, or than with even stages or even work
     false_blame: chance that a job without a slow rank is blamed on one in a day
     """
 
@@ -95,10 +98,9 @@ def judge_job(question: JobQuestion, body: bytes) -> JobVerdict:
         message = f"{error} (in units of {table.width} steps)"
         return msgspec.structs.replace(known, verdict=TOO_FEW_STEPS, message=message)
     if verdict.causes:
-        cause = min(verdict.causes, key=lambda each: (NODE, STAGE).index(each.kind))
-        slow = tuple(_slow_ranks(table, cause))
-        names = ", ".join(shorten(each.stage, STAGE_SHOWN) for each in slow[:RANKS_SHOWN])
-        message = f"more work in stage {names}" if cause.kind == STAGE else ""
+        cause = min(verdict.causes, key=lambda each: (NODE, STAGE, DATA).index(each.kind))
+        slow = (_busiest(table, cause.p),) if cause.kind == DATA else tuple(_slow_ranks(table, cause))
+        message = _message(cause, slow)
         return msgspec.structs.replace(known, verdict=cause.kind, message=message, slowdown=cause.slowdown, slow=slow)
     if len(table.times.steps) < verdict.needed:
         message = f"slow moments last long: {verdict.needed * table.width} steps are needed for a proof"
@@ -125,6 +127,18 @@ def _stalled(stall: Stall, series: Sequence[RankSeries]) -> JobVerdict:
     )
     message = f"no rank has completed a step for {newest - stall.since_at:.0f} s"
     return JobVerdict(STALLED, message, ranks=len(series), slow=behind)
+
+
+def _message(cause: Cause, slow: Sequence[SlowRank]) -> str:
+    if cause.kind == STAGE:
+        return f"more work in stage {', '.join(shorten(each.stage, STAGE_SHOWN) for each in slow[:RANKS_SHOWN])}"
+    return "ranks have more work than others at the same step" if cause.kind == DATA else ""
+
+
+def _busiest(table: RankTable, p: float) -> SlowRank:
+    totals = [fsum(row) for row in table.times.work]
+    most = max(range(len(totals)), key=totals.__getitem__)
+    return _slow_rank(table, table.rows[most], Blame(most, 0, None, totals[most] / fmean(totals) - 1, p))
 
 
 def _slow_ranks(table: RankTable, cause: Cause) -> Iterator[SlowRank]:

@@ -11,6 +11,7 @@ from muster_tainter.step_times.slow_pods import SlowPod
 REASON = "SlowRank"  # of findings and of Events
 STALL_REASON = "StalledRank"  # of Events
 STAGE_REASON = "SlowStage"  # of Events
+DATA_REASON = "SkewedData"  # of Events
 EVENT_LIMIT = 1000  # bytes; the API takes 1024 characters
 _NAME_LIMIT = 253 - 17
 _SHOWN = 4
@@ -37,6 +38,17 @@ def describe_stage(key: JobKey, verdict: JobVerdict, slow: SlowPod) -> str:
         f"since step {first.since}{until}; steps take {verdict.slowdown:.0%} longer than with even stages. At most "
         f"{verdict.false_blame:.0%} of jobs without a cause get such an Event in a day. No node is suspected: move "
         "layers to other stages"
+    )
+    return shorten(text, EVENT_LIMIT)
+
+
+def describe_data(key: JobKey, verdict: JobVerdict, slow: SlowPod) -> str:
+    most = slow.ranks[0]
+    text = (
+        f"the ranks of job {key} have uneven work: steps take {verdict.slowdown:.0%} longer than with even work. Since "
+        f"step {most.since}, rank {_rank(most)} in pod {slow.pod.metadata.name} had the most, {most.excess:.0%} more "
+        f"than the mean. At most {verdict.false_blame:.0%} of jobs without a cause get such an Event in a day. No node "
+        "is suspected: balance the data"
     )
     return shorten(text, EVENT_LIMIT)
 

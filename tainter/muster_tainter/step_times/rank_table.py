@@ -63,7 +63,7 @@ def tabulate(series: Sequence[RankSeries]) -> RankTable:
     bounds = range(first, end + 1, width)
     if len(bounds) < 2:
         raise UnusableSeries("too_few_steps", f"{max(end - first, 0)} steps of all ranks; expected at least {width}")
-    seconds = [_seconds(each, bounds) for each in rows]
+    seconds = [_of_a_step(each.counts, each.sums, bounds) for each in rows]
     kept = [column for column in range(len(bounds) - 1) if all(map(_is_usable, (row[column] for row in seconds)))]
     if not kept:
         raise UnusableSeries("too_few_steps", "no step in which the times of all ranks are between 1e-9 s and 1e9 s")
@@ -74,6 +74,7 @@ def tabulate(series: Sequence[RankSeries]) -> RankTable:
         [bounds[column] for column in kept],
         [[row[column] for column in kept] for row in seconds],
         [each.stage for each in rows] if all(each.stage for each in rows) else [],
+        _work(rows, bounds, kept),
     )
     starts, ends = [moments[column] for column in kept], [moments[column + 1] for column in kept]
     return RankTable(times, rows, width, starts, ends, left_out)
@@ -83,10 +84,19 @@ def _typical_rise(series: RankSeries) -> float:
     return median(after - before for before, after in pairwise(series.counts))
 
 
-def _seconds(series: RankSeries, bounds: range) -> list[float]:
-    """Of a step, in each column."""
-    sums = [_at(series.counts, series.sums, bound) for bound in bounds]
-    return [(after - before) / bounds.step for before, after in pairwise(sums)]
+def _of_a_step(counts: Sequence[float], sums: Sequence[float], bounds: range) -> list[float]:
+    """In each column."""
+    reached = [_at(counts, sums, bound) for bound in bounds]
+    return [(after - before) / bounds.step for before, after in pairwise(reached)]
+
+
+def _work(rows: Sequence[RankSeries], bounds: range, kept: Sequence[int]) -> list[list[float]]:
+    """Empty if a rank does not say how much it had to do, or had nothing to do."""
+    if not all(each.work for each in rows):
+        return []
+    whole = [_of_a_step(each.counts, each.work, bounds) for each in rows]
+    work = [[row[column] for column in kept] for row in whole]
+    return work if all(amount > 0 for row in work for amount in row) else []
 
 
 def _at(counts: Sequence[float], values: Sequence[float], count: float) -> float:

@@ -28,9 +28,11 @@ from muster_tainter.step_times.job_queries import JobKey
 from muster_tainter.step_times.job_suspension import suspend_job
 from muster_tainter.step_times.job_verdict import STALLED, JobVerdict
 from muster_tainter.step_times.messages import (
+    DATA_REASON,
     REASON,
     STAGE_REASON,
     STALL_REASON,
+    describe_data,
     describe_event,
     describe_finding,
     describe_stage,
@@ -40,7 +42,7 @@ from muster_tainter.step_times.messages import (
 from muster_tainter.step_times.metrics import StepTimesMetrics
 from muster_tainter.step_times.owner_policy import OnStraggler, owner_policy
 from muster_tainter.step_times.slow_pods import SlowPod, read_slow_pods
-from muster_tainter.stragglers.verdict import STAGE
+from muster_tainter.stragglers.verdict import DATA, STAGE
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,11 @@ EVENTS_KNOWN = 4096
 
 
 # verdicts that suspect no node: the reason of the Event, and its text
-_ONLY_EVENTS = {STALLED: (STALL_REASON, describe_stall), STAGE: (STAGE_REASON, describe_stage)}
+_ONLY_EVENTS = {
+    STALLED: (STALL_REASON, describe_stall),
+    STAGE: (STAGE_REASON, describe_stage),
+    DATA: (DATA_REASON, describe_data),
+}
 
 
 class _Act(Enum):

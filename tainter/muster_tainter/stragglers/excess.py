@@ -23,6 +23,21 @@ def log_excess(values: Row) -> list[float]:
     return [math.log(value / _median_without(order, value)) for value in values]
 
 
+def excess_by_row(seconds: Sequence[Row]) -> list[Row]:
+    """The same shape: how much slower each row is than the median of the others in the same column."""
+    return list(zip(*map(log_excess, zip(*seconds, strict=True)), strict=True))
+
+
+def excess_within(seconds: Sequence[Row], groups: Sequence[Sequence[int]]) -> list[Row]:
+    """As :func:`excess_by_row` for each group. 0 for a row that is alone in its group."""
+    rows: list[Row] = [[0.0] * len(row) for row in seconds]
+    for group in groups:
+        if len(group) > 1:
+            for row, excess in zip(group, excess_by_row([seconds[row] for row in group]), strict=True):
+                rows[row] = excess
+    return rows
+
+
 def _median_without(order: Row, value: float) -> float:
     """order: sorted, with ``value``. The median of the others, without sorting them again."""
     others = len(order) - 1

@@ -13,9 +13,9 @@ from itertools import pairwise
 from random import Random
 from statistics import fmean, median
 
-from muster_tainter.stragglers.excess import Row
+from muster_tainter.stragglers.excess import Row, excess_by_row
 from muster_tainter.stragglers.permutation import block_length, least_blocks, permutation_p, slow_rows
-from muster_tainter.stragglers.step_times import excess_by_row, node_cause
+from muster_tainter.stragglers.step_times import node_cause
 from muster_tainter.stragglers.verdict import (
     DATA,
     SAME_MICROBATCH,

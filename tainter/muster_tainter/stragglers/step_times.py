@@ -1,14 +1,15 @@
-"""Step times of a job: which ranks are slow, and is it a pipeline stage that has more work than the others?"""
+"""Step times of a job: which ranks are slow, and has a pipeline stage, or have some ranks, more work than others?"""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from statistics import fmean, median
 
-from muster_tainter.stragglers.excess import Row, log_excess
+from muster_tainter.stragglers.excess import Row, excess_by_row, excess_within
 from muster_tainter.stragglers.permutation import is_slow_by_signs, slow_rows
-from muster_tainter.stragglers.verdict import NODE, SLOWDOWN, STAGE, TESTED, Blame, Cause, TooFewSteps, Verdict
+from muster_tainter.stragglers.skewed_work import data_cause, split_by_pace
+from muster_tainter.stragglers.verdict import DATA, NODE, SLOWDOWN, STAGE, TESTED, Blame, Cause, TooFewSteps, Verdict
 
 
 @dataclass(frozen=True)
@@ -16,12 +17,14 @@ class StepTimes:
     """seconds: a row for each rank, a column for each step, all above 0; ranks and steps rise.
 
     stages: of each rank its pipeline stage; empty if the job has none, or does not say
+    work: as ``seconds``, how much there was to do, in any unit; empty if the job does not say
     """
 
     ranks: Sequence[int]
     steps: Sequence[int]
     seconds: Sequence[Row]
     stages: Sequence[str] = ()
+    work: Sequence[Row] = ()
 
     def rows_of_stages(self) -> dict[str, list[int]]:
         """In the order in which blamed stages are numbered."""
@@ -32,26 +35,30 @@ class StepTimes:
 
 
 def judge_step_times(times: StepTimes, random: Random, *, looks: int = 1) -> Verdict:
-    """At least two ranks. ``node``, ``stage`` or ``nobody``: step times do not show skewed data. Raises TooFewSteps.
+    """At least two ranks. Without their work, step times do not show skewed data. Raises TooFewSteps.
 
-    Ranks are compared within their stage, and stages by the median of their ranks.
+    Ranks are compared within their stage, and stages by the median of their ranks. A rank that is slow only because of
+    its work is not blamed.
     looks: how often the same job is judged, each time by other steps: the bound then holds for all of them together.
     """
     groups = list(times.rows_of_stages().values())
-    level = TESTED / looks / (1 if len(groups) == 1 else 2)
-    found, block, needed = slow_rows(_excess_within(times.seconds, groups), level, random, groups)
-    causes = [node_cause(times.seconds, found)] if found else []
+    level = TESTED / looks / (1 + (len(groups) > 1) + bool(times.work))
+    found, block, needed = slow_rows(excess_within(times.seconds, groups), level, random, groups)
+    slow, busy = split_by_pace(times.seconds, times.work, groups, found) if times.work else (found, [])
+    causes = [node_cause(times.seconds, slow)] if slow else []
+    blamed = {blame.row for blame in slow}
+    if times.work:
+        others = [[row for row in group if row not in blamed] for group in groups]
+        cause = data_cause(times.seconds, times.work, [each for each in others if each], level, random)
+        if cause is None and busy:
+            cause = replace(node_cause(times.seconds, busy), kind=DATA, blamed=())
+        causes += [cause] if cause else []
     if len(groups) > 1:
-        stages = _stage_medians(times.seconds, groups, {blame.row for blame in found})
+        stages = _stage_medians(times.seconds, groups, blamed)
         cause, *lengths = _stage_cause(stages, level, random)
         block, needed = max(block, lengths[0]), max(needed, lengths[1])
         causes += [cause] if cause else []
     return Verdict(tuple(sorted(causes, key=lambda cause: -cause.slowdown)), block, needed)
-
-
-def excess_by_row(seconds: Sequence[Row]) -> list[Row]:
-    """The same shape: how much slower each row is than the median of the others in the same column."""
-    return list(zip(*map(log_excess, zip(*seconds, strict=True)), strict=True))
 
 
 def node_cause(seconds: Sequence[Row], found: Sequence[Blame]) -> Cause:
@@ -63,16 +70,6 @@ def node_cause(seconds: Sequence[Row], found: Sequence[Blame]) -> Cause:
         with_them += max(row[column] for row in seconds)
         without += max(row[column] for number, row in enumerate(seconds) if number not in blamed)
     return Cause(NODE, with_them / without - 1, max(blame.p for blame in found), tuple(found))
-
-
-def _excess_within(seconds: Sequence[Row], groups: Sequence[Sequence[int]]) -> list[Row]:
-    """As :func:`excess_by_row` for each group. 0 for a row that is alone in its group."""
-    rows: list[Row] = [[0.0] * len(row) for row in seconds]
-    for group in groups:
-        if len(group) > 1:
-            for row, excess in zip(group, excess_by_row([seconds[row] for row in group]), strict=True):
-                rows[row] = excess
-    return rows
 
 
 def _stage_medians(seconds: Sequence[Row], groups: Sequence[Sequence[int]], slow: set[int]) -> list[Row]:

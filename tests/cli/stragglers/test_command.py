@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[3]
 SVG = "{http://www.w3.org/2000/svg}"
 HEAD = "rank,step,seconds\n"
 STAGED = "rank,step,seconds,stage\n"
+WORKED = "rank,step,seconds,work\n"
 
 
 def write(file: Path, seconds: list[list[float]]) -> Path:
@@ -87,6 +88,25 @@ def test_a_column_of_stages_tells_a_slow_stage_from_slow_ranks(
     assert (code, answer["verdict"]) == (1, "stage")
     assert [each["stage"] for each in answer["causes"][0]["blamed"]] == [3]
     assert picture.exists()
+
+
+@pytest.mark.parametrize(("with_work", "code", "verdict"), [(True, 1, "data"), (False, 2, "node")])
+def test_a_column_of_work_tells_skewed_data_from_a_slow_rank(
+    with_work: bool, code: int, verdict: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = slowed(SimulatedJob(ranks=6, steps=60, noise=0.05).seconds(Random(2)), 3, 1.5, since=0)
+    file = tmp_path / "steps.csv"
+    lines = [
+        f"{rank},{step},{second},{1536 if rank == 3 and with_work else 1024}"
+        for rank, row in enumerate(times.seconds)
+        for step, second in enumerate(row)
+    ]
+    file.write_text(WORKED + "\n".join(lines) + "\n")
+    assert main(["stragglers", str(file)]) == code
+    assert verdict in capsys.readouterr().out
+    found, answer = run(capsys, file, "--plot", tmp_path / "steps.svg")
+    assert (found, answer["verdict"]) == (code, verdict)
+    assert [each["rank"] for each in answer["causes"][0]["blamed"]] == ([] if with_work else [3])
 
 
 def test_documented_commands(slow_rank: Path, tmp_path: Path) -> None:
@@ -174,6 +194,10 @@ def test_text_output(slow_rank: Path, capsys: pytest.CaptureFixture[str]) -> Non
         (STAGED + "0,0,1,2\n0,1,1,3\n", 3, "3 follows 2"),
         (STAGED + "0,0,1,last\n", 2, "'last'"),
         (STAGED + "0,0,1\n", 2, "3 values"),
+        ("rank,step,seconds,work,work\n", 1, "work"),
+        (WORKED + "0,0,1,0\n", 2, "work: '0'"),
+        (WORKED + "0,0,1,nan\n", 2, "work: 'nan'"),
+        (WORKED + "0,0,1,\n", 2, "work: ''"),
         (HEAD + "x" * 70_000, 2, "65536"),
         ('rank,step,seconds\n"0,0,1\n' * 3, 4, "expected"),
     ],
@@ -205,6 +229,14 @@ def test_too_little_to_judge(text: str, what: str, tmp_path: Path, capsys: pytes
     error = capsys.readouterr().err
     assert str(file) in error
     assert what in error
+
+
+def test_work_of_some_ranks_only_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = tmp_path / "rank-0.csv", tmp_path / "rank-1.csv"
+    one.write_text(WORKED + "0,0,1,5\n")
+    other.write_text(HEAD + "1,0,1\n")
+    assert main(["stragglers", str(one), str(other)]) == 64
+    assert "rank 1 has no work" in capsys.readouterr().err
 
 
 def test_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -283,10 +315,11 @@ def test_a_long_job_takes_bounded_memory() -> None:
     table = StepTable(cells_limit=4096)
     for step in range(100_000):
         for rank in (0, 1, 2):
-            table.add(rank, step, 2.0 if rank == 1 and step >= 50_000 else 1.0)
+            table.add(rank, step, 2.0 if rank == 1 and step >= 50_000 else 1.0, work=7.0 + rank)
     times, incomplete = table.complete()
     assert len(times.steps) * 3 <= 4096
     assert incomplete == 0
+    assert [set(row) for row in times.work] == [{7.0}, {8.0}, {9.0}]
     slow = [step for step, second in zip(times.steps, times.seconds[1], strict=True) if second > 1.5]
     assert abs(slow[0] - 50_000) <= table.width
 

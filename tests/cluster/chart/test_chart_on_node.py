@@ -152,7 +152,8 @@ class Release:
         def cleared() -> bool:
             command = [sys.executable, "-m", "muster_cli", "clear", self.node.name]
             kubeconfig = f"--kubeconfig={self.node.plane.kubeconfig}"
-            subprocess.run([*command, kubeconfig], capture_output=True, timeout=LIMIT_S, check=True)
+            ended = subprocess.run([*command, kubeconfig], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            assert ended.returncode == 0, ended.stderr
             begun = time.monotonic()
             while FAULTY in self.taints() and time.monotonic() < begun + CLEARED_S:
                 time.sleep(pause_s(begun))

@@ -89,7 +89,9 @@ async def until_half(job: Job) -> dict[str, str]:
 
 
 def is_running(status: Object) -> bool:
-    return bool(status.get("launcherStatus") == "Running")
+    """A launcher may start while its job gives back what it holds, for a moment: that job does not run."""
+    gives_back = status.get("givenBack", {}).get("instances")
+    return bool(status.get("launcherStatus") == "Running" and not gives_back)
 
 
 async def until_one_runs(one: Job, other: Job) -> tuple[Job, Job]:

@@ -11,7 +11,8 @@ from typing import Any
 from muster_tainter.step_times.job_series import SeriesLabels
 from muster_tainter.step_times.job_verdict import JobQuestion, JobVerdict, judge_job
 
-LABELS = SeriesLabels(rank="rank", stage="stage", pod="pod", gpu="gpu")
+WORK = "muster_step_work_total"
+LABELS = SeriesLabels(rank="rank", stage="stage", pod="pod", gpu="gpu", work=WORK)
 START = 1_700_000_000.0
 Points = list[tuple[float, float, float]]  # time, completed steps, their seconds
 
@@ -21,7 +22,7 @@ class ScrapedJob:
     """seconds: a row for each rank, a column for each step: its own work. overhead_s: of a step, the same for all.
 
     first: steps completed before the first of these; scrape_s: between two readings of a rank
-    stages: of each rank; empty: the job has none
+    stages: of each rank; empty: the job has none. work: as seconds; empty: the job does not say
     """
 
     seconds: Sequence[Sequence[float]]
@@ -29,11 +30,12 @@ class ScrapedJob:
     first: int = 0
     scrape_s: float = 30.0
     stages: Sequence[str] = ()
+    work: Sequence[Sequence[float]] = ()
 
-    def points(self, rank: int, random: Random) -> Points:
-        """In a synchronous job, a step ends for all ranks when the slowest has ended it."""
+    def points(self, rank: int, random: Random, *, of: Sequence[Sequence[float]] = ()) -> Points:
+        """In a synchronous job, a step ends for all ranks when the slowest has ended it. of: instead of seconds."""
         ends = list(accumulate(max(column) + self.overhead_s for column in zip(*self.seconds, strict=True)))
-        totals = [0.0, *accumulate(self.seconds[rank])]
+        totals = [0.0, *accumulate((of or self.seconds)[rank])]
         at, found = random.random() * self.scrape_s, Points()
         while at < ends[-1]:
             done = bisect_right(ends, at)
@@ -49,16 +51,21 @@ class Answer:
     read_s: float = 30.0
     result: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, points: Points, *, metric: str = "muster_step_seconds", **labels: str) -> None:
+    def add(
+        self, points: Points, *, metric: str = "muster_step_seconds", work: Points | None = None, **labels: str
+    ) -> None:
         """As Prometheus reads it at even times: the last value."""
+        for name, read, place in ((f"{metric}_count", points, 1), (f"{metric}_sum", points, 2), (WORK, work, 2)):
+            if read is not None:
+                values = [[at, repr(point[place])] for at, point in self._rows(read)]
+                self.result.append({"metric": {"__name__": name, **labels}, "values": values})
+
+    def _rows(self, points: Points) -> list[tuple[float, tuple[float, ...]]]:
         times = [at for at, *_ in points]
         first = START + self.read_s * max(1, -int((START - times[0]) // self.read_s))
         count = int((times[-1] - first) // self.read_s) + 2
         read = [first + self.read_s * number for number in range(count)]
-        rows = [(at, points[bisect_right(times, at) - 1]) for at in read if at >= times[0]]
-        for kind, place in (("count", 1), ("sum", 2)):
-            values = [[at, repr(row[place])] for at, row in rows]
-            self.result.append({"metric": {"__name__": f"{metric}_{kind}", **labels}, "values": values})
+        return [(at, points[bisect_right(times, at) - 1]) for at in read if at >= times[0]]
 
     def body(self) -> bytes:
         return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": self.result}}).encode()
@@ -73,11 +80,16 @@ def answer_of(
     """change: what a rank's readings become."""
     answer = Answer()
     for rank in range(len(job.seconds)):
+        state = random.getstate()
         points = change(rank, job.points(rank, random))
+        work = None
+        if job.work:
+            random.setstate(state)  # the same scrapes
+            work = job.points(rank, random, of=job.work)
         if points:
             labels = {"rank": str(rank), "pod": f"train-{rank}", "gpu": str(rank % 8)}
             stage = {"stage": job.stages[rank]} if job.stages else {}
-            answer.add(points, **labels | stage | dict(more or {}))
+            answer.add(points, work=work, **labels | stage | dict(more or {}))
     return answer
 
 

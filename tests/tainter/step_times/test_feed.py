@@ -10,7 +10,7 @@ from tests.kube.conftest import Asked, Reply
 from tests.tainter.sources.test_loki_feed import until
 from tests.tainter.step_times.scraped_jobs import START, Answer, Points, ScrapedJob, answer_of
 from tests.tainter.step_times.step_bench import StepBench, step_bench
-from tests.tainter.step_times.test_job_verdict import JOB, pipeline, slow_job
+from tests.tainter.step_times.test_job_verdict import JOB, STEPS, pipeline, slow_job
 
 from muster_tainter.step_times.judge import JudgeFailed
 from muster_tainter.step_times.owner_policy import ANNOTATION
@@ -272,6 +272,20 @@ async def test_the_owner_hears_of_a_stall_and_no_node_is_suspected(bench: StepBe
         await bench.next_window()
         assert bench.findings("n1") == []
     assert [(each["involvedObject"]["name"], each["reason"]) for each in bench.events] == [("train-1", "StalledRank")]
+
+
+@pytest.mark.parametrize("policy", ["checkpoint-and-move", "continue"])
+async def test_the_owner_hears_of_skewed_data_and_no_node_is_suspected(bench: StepBench, policy: str) -> None:
+    work = [[1500.0 if rank == 1 else 1000.0] * STEPS for rank in range(4)]
+    bench.server.answers["train"] = answer_of(ScrapedJob(slow_job(since=0).seconds, work=work), Random(2))
+    bench.use(evict=True)
+    bench.pod("train-1", "n1", annotations={ANNOTATION: policy})
+    async with bench.leading():
+        await bench.window()
+        assert bench.value("step_time_jobs", verdict="data") == 1.0
+        assert [bench.findings(node) for node in bench.nodes] == [[], [], [], []]
+    events = [(each["involvedObject"]["name"], each["reason"]) for each in bench.events]
+    assert events == ([] if policy == "continue" else [("train-1", "SkewedData")])
 
 
 @pytest.mark.parametrize("policy", ["checkpoint-and-move", "continue"])

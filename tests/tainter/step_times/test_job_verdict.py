@@ -7,10 +7,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.tainter.step_times.scraped_jobs import START, Answer, Points, ScrapedJob, answer_of, judge
+from tests.tainter.step_times.scraped_jobs import START, WORK, Answer, Points, ScrapedJob, answer_of, judge
 from tests.tainter.stragglers.simulated_jobs import SimulatedJob, in_stages, slowed
 
 from muster_tainter.step_times.job_verdict import JobVerdict
+from muster_tainter.stragglers.step_times import StepTimes, judge_step_times
 from muster_tainter.stragglers.verdict import FALSE_BLAME
 
 STEPS = 1500
@@ -244,3 +245,60 @@ def test_ten_thousand_series() -> None:
     assert len(answer.result) == 10_000
     verdict = judge(answer)
     assert (verdict.verdict, verdict.ranks, verdict.unusable) == ("nobody", ranks, 0)
+
+
+def uneven(random: Random, noise: float = 0.03, ranks: int = 8, steps: int = 600) -> tuple[list[list[float]], ...]:
+    """(seconds, work): each rank has another amount in each of 60 long phases, as with sequences of other lengths."""
+    phases = [[random.uniform(0.6, 1.6) for _ in range(60)] for _ in range(ranks)]
+    work = [[1000 * phase for phase in row for _ in range(steps // 60)] for row in phases]
+    seconds = [[amount / 1000 * random.gauss(1.0, noise) for amount in row] for row in work]
+    return seconds, work
+
+
+def test_ranks_with_more_work_are_skewed_data_and_no_slow_rank() -> None:
+    seconds, work = uneven(Random(1))
+    verdict = judge(answer_of(ScrapedJob(seconds, work=work, scrape_s=15.0), Random(2)))
+    assert verdict.verdict == "data"
+    assert verdict.slowdown > 0.1
+    [most] = verdict.slow
+    assert most.rank == max(range(8), key=lambda rank: sum(work[rank]))
+    assert (most.pod, most.until) == (f"train-{most.rank}", None)
+
+
+def test_a_rank_that_always_has_more_work_is_blamed_only_if_the_job_does_not_say_so() -> None:
+    seconds = slowed(JOB.seconds(Random(1)), 1, 1.5, since=0).seconds
+    work = [[1500.0 if rank == 1 else 1000.0] * STEPS for rank in range(4)]
+    assert judge(answer_of(ScrapedJob(seconds), Random(2))).verdict == "node"
+    told = judge(answer_of(ScrapedJob(seconds, work=work), Random(2)))
+    assert (told.verdict, blamed(told)) == ("data", [1])
+
+
+def test_a_rank_that_is_slow_for_its_work_is_blamed_beside_others_with_more_work() -> None:
+    seconds, work = uneven(Random(1))
+    seconds[5] = [3.0 * each for each in seconds[5]]
+    verdict = judge(answer_of(ScrapedJob(seconds, work=work, scrape_s=15.0), Random(2)))
+    assert (verdict.verdict, blamed(verdict)) == ("node", [5])
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_without_the_work_of_all_ranks_it_counts_for_nothing(lost: bool) -> None:
+    seconds, work = uneven(Random(1))
+    answer = answer_of(ScrapedJob(seconds, work=work, scrape_s=15.0), Random(2))
+    of_rank = [series for series in answer.result if series["metric"]["__name__"] == WORK][3]
+    if lost:
+        answer.result.remove(of_rank)
+    else:
+        of_rank["values"][7][1] = "NaN"
+    assert judge(answer).verdict in ("nobody", "too_few_steps")
+
+
+def test_work_that_explains_nothing_is_no_cause() -> None:
+    """Of 50 jobs with uneven times and uneven work that have nothing to do with each other."""
+    found = 0
+    for seed in range(50):
+        random = Random(seed)
+        seconds = [[random.lognormvariate(0, 0.4) for _ in range(60)] for _ in range(4)]
+        work = [[random.lognormvariate(7, 0.4) for _ in range(60)] for _ in range(4)]
+        times = StepTimes(range(4), range(60), seconds, work=work)
+        found += judge_step_times(times, random).kind == "data"
+    assert found == 0

@@ -267,6 +267,7 @@ class StepTimesSource(HttpSource):
     """Step times of running jobs, from a Prometheus.
 
     metric:   a summary or histogram: its series METRIC_sum and METRIC_count are read
+    work_metric: a counter of how much work these steps had, in the job's own unit; a job need not have it
     matchers: further label matchers of PromQL, separated by commas
     job_labels: the first of these that a series has names its job, within the namespace
     namespace_label, pod_label: of the pod that a rank runs in
@@ -279,6 +280,7 @@ class StepTimesSource(HttpSource):
     """
 
     metric: str = "muster_step_seconds"
+    work_metric: str = "muster_step_work_total"
     matchers: Annotated[str, Field(max_length=QUERY_LIMIT)] = ""
     job_labels: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1, max_length=ENTRIES_LIMIT)] = (
         _JOB_LABELS
@@ -311,6 +313,13 @@ class StepTimesSource(HttpSource):
             raise ValueError("expected the name of a metric: letters, digits, _ and :, no digit first")
         if metric.endswith(("_sum", "_count", "_bucket", "_total")):
             raise ValueError("expected the name of a summary or histogram, without _sum, _count or _bucket")
+        return metric
+
+    @field_validator("work_metric")
+    @classmethod
+    def _counter(cls, metric: str) -> str:
+        if not _METRIC.fullmatch(metric) or metric.endswith(("_sum", "_count", "_bucket")):
+            raise ValueError("expected the name of a counter: letters, digits, _ and :, no digit first")
         return metric
 
     _valid_matchers = field_validator("matchers")(check_matchers)
