@@ -39,7 +39,10 @@ async def test_58_59_jobs_under_random_faults_all_end_with_a_true_reason_and_lea
 def test_make_soak_says_which_faults_there_were_and_how_each_job_ended(tmp_path: Path) -> None:
     folder = checkout(tmp_path / "muster")
     samples = find_folder(os.environ)  # the copy does not stand beside them
-    environ = {"ARGS": "--examples 1 --jobs 2 --rounds 3 --minutes 0.02 --seed 7", **({VARIABLE: str(samples)} if samples else {})}
+    environ = {
+        "ARGS": "--examples 1 --jobs 2 --rounds 3 --minutes 0.02 --seed 7",
+        **({VARIABLE: str(samples)} if samples else {}),
+    }
     typist = CommandRunner(commands_of_test(__file__), {}, environ, folder)
     said = [line.partition(" s  ")[2] for line in typist.type("make soak").splitlines()]
     begun = [line for line in said if line.endswith(", --seed 7")]

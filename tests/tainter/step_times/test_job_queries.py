@@ -45,14 +45,14 @@ def test_the_queries() -> None:
         list_query(where)
     )
     assert series_query(where, JobKey("ml", 'a"}\n', "job_name")) == (
-        '{__name__=~"muster_step_seconds_(sum|count)", namespace="ml", job_name="a\\"}\\n", set="", cluster="x"}'
+        '{__name__=~"muster_step_seconds_(sum|count)|muster_step_work_total", namespace="ml", job_name="a\\"}\\n", set="", cluster="x"}'
     )
     assert series_query(where, JobKey("ml", "a", "set")) == (
-        '{__name__=~"muster_step_seconds_(sum|count)", namespace="ml", set="a", cluster="x"}'
+        '{__name__=~"muster_step_seconds_(sum|count)|muster_step_work_total", namespace="ml", set="a", cluster="x"}'
     )
 
 
-@pytest.mark.parametrize(("ranks", "seconds"), [(8, 30.0), (5000, 45.0), (100_000, 75.0)])
+@pytest.mark.parametrize(("ranks", "seconds"), [(8, 30.0), (5000, 1800 / 26), (100_000, 75.0)])
 def test_larger_jobs_are_read_less_often(ranks: int, seconds: float) -> None:
     assert step_s(ranks, 1800.0) == seconds
 
