@@ -45,7 +45,8 @@ def test_the_queries() -> None:
         list_query(where)
     )
     assert series_query(where, JobKey("ml", 'a"}\n', "job_name")) == (
-        '{__name__=~"muster_step_seconds_(sum|count)|muster_step_work_total", namespace="ml", job_name="a\\"}\\n", set="", cluster="x"}'
+        '{__name__=~"muster_step_seconds_(sum|count)|muster_step_work_total", '
+        'namespace="ml", job_name="a\\"}\\n", set="", cluster="x"}'
     )
     assert series_query(where, JobKey("ml", "a", "set")) == (
         '{__name__=~"muster_step_seconds_(sum|count)|muster_step_work_total", namespace="ml", set="a", cluster="x"}'
