@@ -165,7 +165,8 @@ def _table(panel: Object, found: Sequence[Sequence[PrometheusSeries]], width: fl
     overrides = {each["matcher"]["options"]: each["properties"] for each in panel["fieldConfig"]["overrides"]}
     sort = panel["options"]["sortBy"][0]
     lines = sorted(rows.values(), key=lambda row: _order(row.get(sort["displayName"], "")), reverse=sort["desc"])
-    head = "".join(f"<th>{_text(name)}</th>" for name in columns)
+    numbers = {name for row in rows.values() for name, value in row.items() if isinstance(value, float)}
+    head = "".join(f"<th{' class=n' if name in numbers else ''}>{_text(name)}</th>" for name in columns)
     body = "".join(
         "<tr>" + "".join(_cell(row.get(name, ""), overrides.get(name, ())) for name in columns) + "</tr>"
         for row in lines[:ROWS_LIMIT]
