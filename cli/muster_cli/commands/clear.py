@@ -22,7 +22,7 @@ from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
 from muster_tainter.faults.manual_clear import clear_entries, merge_clears
 from muster_tainter.policy.recovery import SOURCE_CHECKS
 
-TRIES = 5  # another client may write the same NodeHealth between our read and our write
+TRIES = 8  # another client, such as the agent once a second, may write the NodeHealth between our read and our write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
