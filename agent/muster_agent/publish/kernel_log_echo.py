@@ -1,7 +1,7 @@
 """The first hop of a canary, where a person allows it: a line in /dev/kmsg that the check dmesg has to read.
 
-The line comes from user space, so no rule can take it for one of a driver, and it is left out of the check's own
-judgement. Each line has a new random number: whoever reads the log learns it too late to be of use.
+The line comes from user space, so no rule can take it for one of a driver, and the check does not judge it. Each line
+has a new random number, so that nobody can write it in advance.
 """
 
 import asyncio

@@ -89,7 +89,7 @@ async def until_half(job: Job) -> dict[str, str]:
 
 
 def is_running(status: Object) -> bool:
-    """A launcher may start while its job gives back what it holds, for a moment: that job does not run."""
+    """A job that gives back its partitions does not run, although its launcher may still start."""
     gives_back = status.get("givenBack", {}).get("instances")
     return bool(status.get("launcherStatus") == "Running" and not gives_back)
 
