@@ -11,7 +11,7 @@ from tests.tainter.step_times.scraped_jobs import START, WORK, Answer, Points, S
 from tests.tainter.stragglers.simulated_jobs import SimulatedJob, in_stages, slowed
 
 from muster_tainter.step_times.job_verdict import JobVerdict
-from muster_tainter.stragglers.step_times import StepTimes, judge_step_times
+from muster_tainter.stragglers.skewed_work import data_cause
 from muster_tainter.stragglers.verdict import FALSE_BLAME
 
 STEPS = 1500
@@ -292,13 +292,19 @@ def test_without_the_work_of_all_ranks_it_counts_for_nothing(lost: bool) -> None
     assert judge(answer).verdict in ("nobody", "too_few_steps")
 
 
-def test_work_that_explains_nothing_is_no_cause() -> None:
-    """Of 50 jobs with uneven times and uneven work that have nothing to do with each other."""
-    found = 0
-    for seed in range(50):
-        random = Random(seed)
-        seconds = [[random.lognormvariate(0, 0.4) for _ in range(60)] for _ in range(4)]
-        work = [[random.lognormvariate(7, 0.4) for _ in range(60)] for _ in range(4)]
-        times = StepTimes(range(4), range(60), seconds, work=work)
-        found += judge_step_times(times, random).kind == "data"
-    assert found == 0
+def judged_with_work(columns: int, noise: float) -> str:
+    """Eight ranks whose times follow their work, but for noise: standard deviations of logarithms."""
+    random = Random(1)
+    work = [[random.lognormvariate(7, 0.4) for _ in range(columns)] for _ in range(8)]
+    seconds = [[amount * random.lognormvariate(0, noise) for amount in row] for row in work]
+    cause = data_cause(seconds, work, [range(8)], 0.001, random)
+    return "" if cause is None else cause.kind
+
+
+@pytest.mark.parametrize(
+    ("columns", "noise", "kind"),
+    [(60, 0.05, "data"), (60, 0.3, ""), (3, 0.05, "")],
+    ids=["times follow the work", "correlation below 0.9", "too few steps for a proof"],
+)
+def test_what_proves_skewed_data(columns: int, noise: float, kind: str) -> None:
+    assert judged_with_work(columns, noise) == kind
