@@ -31,6 +31,7 @@ HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 FAULTY = {"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}
 TAINT = "muster.dev/faulty=true:NoSchedule"  # as the log and Events have it
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/muster/leases/muster-tainter"
+LAST_LINES = 40
 WAIT_S = 120.0  # far more than anything takes: what hangs fails, what is slow does not
 
 
@@ -127,6 +128,7 @@ async def tainters(control_plane: Any, tmp_path: Path) -> AsyncIterator[Tainters
     yield made
     for replica in made.replicas:
         await replica.stop()
+        print("\n".join(replica.lines().splitlines()[-LAST_LINES:]))  # pytest shows it where a test fails
 
 
 def finding(reason: str = "Xid79", occurrence: int = 1, **fields: Any) -> dict[str, Any]:
@@ -168,7 +170,11 @@ class Cluster:
         return (await self.node(name))["metadata"]["labels"].get("muster.dev/faulty") == "true"
 
     async def until_faulty(self, name: str) -> None:
-        await until(lambda: self.faulty(name), f"{name} is tainted")
+        try:
+            await until(lambda: self.faulty(name), f"{name} is tainted")
+        except AssertionError as error:
+            error.add_note(f"its condition: {await self.condition(name)}")  # which names what withholds a taint
+            raise
         assert await self.labelled(name)
 
     async def until_free(self, name: str) -> None:

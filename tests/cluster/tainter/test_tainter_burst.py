@@ -24,12 +24,18 @@ async def test_of_a_burst_the_first_write_on_each_node_is_its_taint_and_nothing_
     policy = tmp_path / "policy.yaml"
     policy.write_text("rules: [{name: hardware, match: {verdict: FAIL}, action: taint}]")  # no pools: no budget
     since = control_plane.audit.mark()
+
+    async def answered() -> Counter[tuple[str, int]] | None:
+        """The tainter's requests for single Nodes by verb and status, once all writes have been answered."""
+        asked = [each for each in control_plane.audit.requests(since) if "muster-tainter" in each.user]
+        counted = Counter((each.verb, each.status) for each in asked if each.resource == "nodes" and each.name)
+        return counted if counted["patch", 200] >= FAULTS else None
+
     async with recording(api, names) as seen:
         await tainters.start("--policy", str(policy))
         await seen.until(lambda: len(seen.tainted) == FAULTS, "all are tainted")
-        asked = [each for each in control_plane.audit.requests(since) if "muster-tainter" in each.user]
+        # a watch shows a write before its request is answered, and the audit log has it only then
+        on_nodes = await end_to_end.until(answered, "each write is answered")
     ours = [state for state in seen.states if state.memory or state.labelled]
     assert [state.name for state in ours if not state.tainted] == []
-    on_nodes = Counter((each.verb, each.status) for each in asked if each.resource == "nodes" and each.name)
-    assert on_nodes["patch", 200] >= FAULTS
     assert on_nodes["get", 200] <= on_nodes["patch", 409]  # a Node is read only where somebody else had just written it
