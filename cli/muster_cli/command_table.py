@@ -108,7 +108,7 @@ COMMANDS = {
         f"0 if Muster is no longer paused; {_NO_CLUSTER}",
     ),
     "release": Command(
-        "muster_cli.commands.release",
+        "muster_cli.release.command",
         CLUSTER,
         "close all faults of nodes and remove Muster's taints",
         "muster release node-1 node-2",

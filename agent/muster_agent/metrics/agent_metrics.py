@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from muster_agent.idle.occupancy import Occupancy
 from muster_agent.metrics import autopilot_gauge
 from muster_agent.metrics import measurements as measured
-from muster_agent.metrics.step_times import step_times_family
+from muster_agent.metrics.step_times import step_times_families
 from muster_checks.base.declaration import StepTotals
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 
@@ -165,7 +165,7 @@ class AgentMetrics:
         by_check = {
             check.name: measured.measured_components(check.name, (*check.measured, *check.findings)) for check in known
         }
-        yield step_times_family(total for check in checks for total in check.step_times)
+        yield from step_times_families(total for check in checks for total in check.step_times)
         yield from measured.measurement_families(component for each in by_check.values() for component in each)
         judged = ((check.name, check.verdict, by_check[check.name]) for check in known)
         yield autopilot_gauge.autopilot_family(judged, self._node, self._readings.accelerator())

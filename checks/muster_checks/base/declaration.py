@@ -173,7 +173,8 @@ class StepTotals(msgspec.Struct, frozen=True):
     """What one rank of a job has reported about its training steps, by the log of its pod.
 
     job, rank, gpu, stage: the program's word. steps: the last completed one, counted from 0, plus one. seconds: their
-    sum since the stream was opened
+    sum since the stream was opened. work: of the same steps, in the program's own unit; None: some of its lines do not
+    say
     """
 
     namespace: str
@@ -184,6 +185,7 @@ class StepTotals(msgspec.Struct, frozen=True):
     steps: int
     seconds: float
     stage: str = ""
+    work: float | None = None
 
 
 Probe = Callable[[NodeView, Any], Awaitable[Sequence[Finding]]]

@@ -71,7 +71,7 @@ class ContainerlogParameters(Parameters):
         default="",
         max_length=PATTERN_LIMIT,
         description="with step_times: lines of another format, as RE2 with the groups rank, step and seconds, and if "
-        "you like job, gpu and stage",
+        "you like job, gpu, stage and work",
     )
 
     @field_validator("step_pattern")

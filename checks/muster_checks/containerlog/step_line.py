@@ -2,8 +2,8 @@
 
     muster_step{rank="3",step="1200",seconds="0.412"}
 
-``job``, ``gpu`` and ``stage`` may follow. A program that prints its own format needs a pattern (RE2) with groups of
-these names. A tenant writes the line, so every value has limits, and a line that breaks them counts as malformed.
+``job``, ``gpu``, ``stage`` and ``work`` may follow. A program that prints its own format needs a pattern (RE2) with
+groups of these names. A tenant writes the line, so every value has limits, and a line that breaks them counts as malformed.
 """
 
 import math
@@ -14,11 +14,12 @@ import msgspec
 
 MARK = b"muster_step{"
 GROUPS = ("rank", "step", "seconds")  # that a line needs
-OPTIONAL = ("job", "gpu", "stage")
+OPTIONAL = ("job", "gpu", "stage", "work")
 LINE_BYTES = 1024
 RANK_LIMIT = 1 << 20
 STEP_LIMIT = 1 << 53  # a float counts that far
 SECONDS_LIMITS = 1e-9, 1e9  # as in a file of step times (docs/in-flight.md)
+WORK_LIMITS = 1e-9, 1e18  # as there
 JOB_LIMIT = 253
 TEXT_LIMIT = 63  # of a GPU, and of a pipeline stage
 
@@ -35,8 +36,8 @@ class MalformedStep(ValueError):
 
 
 class StepLine(msgspec.Struct, frozen=True):
-    """step: the one that was completed; seconds: mean of the steps since the last line; job, gpu, stage: empty if not
-    given"""
+    """step: the one that was completed; seconds, work: mean of the steps since the last line; job, gpu, stage: empty if
+    not given; work: in the program's own unit, None if not given"""
 
     rank: int
     step: int
@@ -44,6 +45,7 @@ class StepLine(msgspec.Struct, frozen=True):
     job: str = ""
     gpu: str = ""
     stage: str = ""
+    work: float | None = None
 
 
 def parse_step(text: str) -> StepLine:
@@ -67,27 +69,33 @@ def read_step(values: Mapping[str, str]) -> StepLine:
     for name in GROUPS:
         if name not in values:
             raise MalformedStep(f"no {name}")
-    try:
-        seconds = float(values["seconds"])
-    except ValueError:
-        seconds = math.nan
-    least, most = SECONDS_LIMITS
-    if not least <= seconds <= most:
-        raise MalformedStep("seconds: expected a number from 1e-9 to 1e9")
-    job, gpu, stage = (values.get(name) or "" for name in OPTIONAL)
+    seconds = _amount("seconds", values["seconds"], SECONDS_LIMITS)
+    job, gpu, stage, done = (values.get(name) or "" for name in OPTIONAL)
     if job and not _WORD.fullmatch(job):
         raise MalformedStep("job: expected letters, digits, - . and _")
     for name, text in (("gpu", gpu), ("stage", stage)):
         if not text.isprintable() or len(text) > TEXT_LIMIT:
             raise MalformedStep(f"{name}: expected printable text, {TEXT_LIMIT} characters at most")
     rank = _number("rank", values["rank"], RANK_LIMIT)
-    return StepLine(rank, _number("step", values["step"], STEP_LIMIT), seconds, job, gpu, stage)
+    work = _amount("work", done, WORK_LIMITS) if done else None
+    return StepLine(rank, _number("step", values["step"], STEP_LIMIT), seconds, job, gpu, stage, work)
 
 
 def _number(name: str, text: str, limit: int) -> int:
     if not _DIGITS.fullmatch(text) or int(text) >= limit:
         raise MalformedStep(f"{name}: expected a whole number below {limit}")
     return int(text)
+
+
+def _amount(name: str, text: str, limits: tuple[float, float]) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = math.nan
+    least, most = limits
+    if not least <= amount <= most:
+        raise MalformedStep(f"{name}: expected a number from {least:g} to {most:g}")
+    return amount
 
 
 def job_of_pod(pod: str) -> str:

@@ -1,4 +1,4 @@
-"""Adds up the step times that programs print, as the counters of a summary: completed steps, and their seconds.
+"""Adds up the step times that programs print, as counters: completed steps, their seconds, and their work.
 
 The counter of steps is the program's own step number plus one, not the number of lines, so ranks on different nodes
 stay comparable whenever their agents began to read, and lines that were skipped leave no gap.
@@ -29,6 +29,7 @@ class _Rank:
     def begin(self, line: StepLine) -> None:
         self.last = line.step
         self.seconds = line.seconds
+        self.work = line.work
         self.lower: StepLine | None = None
         self.gpu, self.stage = line.gpu, line.stage
 
@@ -36,6 +37,8 @@ class _Rank:
         """A step below the last one is late, or the first of a program that began again: the next line tells."""
         if line.step > self.last:
             self.seconds += line.seconds * (line.step - self.last)
+            if self.work is not None:
+                self.work = None if line.work is None else self.work + line.work * (line.step - self.last)
             self.last, self.lower = line.step, None
         elif self.lower is not None and self.lower.step < line.step <= self.last:
             self.begin(self.lower)
@@ -88,7 +91,7 @@ class StepTimes:
 
     def totals(self) -> tuple[StepTotals, ...]:
         return tuple(
-            StepTotals(namespace, name, job, rank, each.gpu, each.last + 1, each.seconds, each.stage)
+            StepTotals(namespace, name, job, rank, each.gpu, each.last + 1, each.seconds, each.stage, each.work)
             for (pod, job, rank), each in self._ranks.items()
             for namespace, _, name in [pod.partition("/")]
         )

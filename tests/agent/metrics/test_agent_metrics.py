@@ -309,13 +309,19 @@ def test_iperf_has_no_series():
 
 def test_step_times_have_the_labels_that_the_tainter_reads():
     where = StepTimesSource(url="http://p")
-    total = StepTotals("ml", "train-0", "train", 7, "3", 12, 6.5, "1")
+    total = StepTotals("ml", "train-0", "train", 7, "3", 12, 6.5, "1", work=4096.0)
     series = scrape(reading("containerlog", step_times=(total,)))
     labels = {where.namespace_label: "ml", where.pod_label: "train-0", where.rank_label: "7", where.gpu_label: "3"}
     labels |= {where.stage_label: "1", "job_name": "train"}
     assert "job_name" in where.job_labels
     assert of(series, f"{where.metric}_count", **labels) == 12
     assert of(series, f"{where.metric}_sum", **labels) == 6.5
+    assert of(series, where.work_metric, **labels) == 4096
+
+
+def test_a_rank_whose_program_does_not_say_how_much_work_it_had_has_no_series_of_work():
+    total = StepTotals("ml", "train-0", "train", 7, "3", 12, 6.5, "1")
+    assert not named(scrape(reading("containerlog", step_times=(total,))), "muster_step_work_total")
 
 
 # --- the page
@@ -340,7 +346,7 @@ def test_the_page_names_the_labels_of_each_family():
     metrics = AgentMetrics("node-1", "1.0")
     units = [Measurement(f"m{n}", 1.0, unit) for n, unit in enumerate([*UNITS, "RPM"])]
     found = finding("gpu/0000:3b:00.0", Verdict.FAIL, *units)
-    steps = (StepTotals("ml", "train-0", "train", 0, "3", 12, 6.0),)
+    steps = (StepTotals("ml", "train-0", "train", 0, "3", 12, 6.0, work=1.0),)
     full = reading(
         "dcgm", Verdict.FAIL, found, findings=(found,), counts={"read": 1}, ran_at=1.0, period_s=60.0, step_times=steps
     )

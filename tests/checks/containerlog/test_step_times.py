@@ -59,6 +59,11 @@ def test_labels_may_come_in_any_order() -> None:
         line(2, gpu="\x1b[2J"),
         line(2, stage="s" * 64),
         line(2, seconds="1" * 2000),
+        line(2, work="0"),
+        line(2, work="-1"),
+        line(2, work="nan"),
+        line(2, work="1e19"),
+        line(2, work="many"),
     ],
 )
 def test_a_line_that_breaks_a_limit_is_malformed(text: str) -> None:
@@ -90,6 +95,25 @@ def test_a_line_for_each_tenth_step_counts_all_ten() -> None:
     for step in (9, 19, 29):
         times.take(POD, line(step, 0.5))
     assert totals(times)["train-3-x7k2p", "train", 0] == (30, 0.5 + 20 * 0.5)
+
+
+def work_of(*lines: str) -> float | None:
+    times = StepTimes()
+    for each in lines:
+        times.take(POD, each)
+    [total] = times.totals()
+    return total.work
+
+
+def test_work_is_summed_for_the_same_steps_as_seconds() -> None:
+    assert work_of(line(9, work="100"), line(19, work="30.5"), line(20, work="200")) == 100 + 10 * 30.5 + 200
+    assert work_of(line(9, work="100"), line(9, work="900"), line(8, work="900")) == 100
+
+
+def test_work_that_some_lines_do_not_give_is_unknown_until_the_program_begins_again() -> None:
+    assert work_of(line(9), line(10, work="5")) is None
+    assert work_of(line(9, work="5"), line(10), line(11, work="5")) is None
+    assert work_of(line(9, work="5"), line(10), line(3, work="7"), line(4, work="7")) == 14
 
 
 def test_a_step_that_comes_late_or_twice_changes_nothing() -> None:
@@ -144,3 +168,10 @@ def test_a_pattern_of_ones_own_reads_another_format() -> None:
     times.take(POD, "iteration began")
     assert totals(times) == {("train-3-x7k2p", "train", 5): (121, 0.75)}
     assert times.malformed == 0
+
+
+def test_a_pattern_of_ones_own_may_read_the_work_and_a_line_without_it_has_none() -> None:
+    times = StepTimes(r"step (?P<step>\d+) took (?P<seconds>[\d.]+) s on (?P<rank>\d+)(?: for (?P<work>\d+) tokens)?")
+    times.take(POD, "step 7 took 0.5 s on 0 for 4096 tokens")
+    times.take(POD, "step 7 took 0.5 s on 1")
+    assert [total.work for total in times.totals()] == [4096, None]

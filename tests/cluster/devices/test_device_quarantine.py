@@ -18,7 +18,7 @@ from tests.cluster.tainter.test_end_to_end import HEALTHS, Cluster, Tainters, fi
 from tests.tainter.devices.device_world import gpu, resource_slice
 
 from muster_cli.__main__ import main
-from muster_cli.commands.release_nodes import NodeRelease, find_targets
+from muster_cli.release.nodes import NodeRelease, find_targets
 from muster_kube.api.client import KubeClient
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_tainter.devices.api_versions import find_api

@@ -13,8 +13,8 @@ from muster_cli.cluster.client import add_kubeconfig, run_with_client
 from muster_cli.cluster.node_arguments import node_name
 from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_leader, find_namespace
 from muster_cli.commands.pause import current_user, read_pause
-from muster_cli.commands.release_nodes import NodeRelease, ReleaseTarget, find_targets
 from muster_cli.exit_codes import EXIT_WARN
+from muster_cli.release.nodes import NodeRelease, ReleaseTarget, find_targets
 from muster_cli.report.columns import print_table
 from muster_cli.report.quantities import plural
 from muster_kube.api.client import KubeClient
@@ -73,7 +73,7 @@ def main(arguments: argparse.Namespace) -> int:
         return arguments.yes or _confirm(question)
 
     if arguments.ipus:
-        from muster_cli.commands.release_ipus import release_ipus
+        from muster_cli.release.ipus import release_ipus
 
         return run_with_client(
             arguments, lambda client, _config: release_ipus(client, confirm=confirm, as_document=arguments.json)

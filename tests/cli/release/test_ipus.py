@@ -10,8 +10,8 @@ import pytest
 from tests.operator.visibility.capacities import node
 
 from muster_cli.__main__ import main
-from muster_cli.commands.release_ipus import release_ipus
 from muster_cli.exit_codes import EXIT_WARN
+from muster_cli.release.ipus import release_ipus
 from muster_kube.api.errors import ApiError, Forbidden, NotFound
 from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
 from muster_operator.observe.node_capacity import IPUS_FREE, IPUS_TOTAL

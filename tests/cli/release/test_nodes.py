@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster_cli.commands.release_nodes import clear_everything, make_target
+from muster_cli.release.nodes import clear_everything, make_target
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.desired_state import FAULTY_LABEL
