@@ -3,7 +3,7 @@
     muster_step{rank="3",step="1200",seconds="0.412"}
 
 ``job``, ``gpu``, ``stage`` and ``work`` may follow. A program that prints its own format needs a pattern (RE2) with
-groups of these names. A tenant writes the line, so every value has limits, and a line that breaks them counts as malformed.
+groups of these names. A tenant writes the line, so every value has limits, and a line that breaks them is malformed.
 """
 
 import math
