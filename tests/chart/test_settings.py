@@ -141,31 +141,6 @@ def test_the_pods_of_jobs_are_ordinary_pods_by_default(helm: Helm, defaults: Ren
     assert line not in helm.notes(values={"ipuJobs": {"hostNetwork": True, "privileged": True}})
 
 
-def test_strangers_reach_the_operators_health_port_and_webhooks_only_on_the_nodes_network(
-    helm: Helm, defaults: Rendered
-) -> None:
-    name, apis = "gc-ipu-operator-controller-manager", ["10.0.0.0/28"]
-    assert "hostNetwork" not in defaults.pod("Deployment", name)
-    rendered = helm.template(values={"networkPolicy": {"apiServer": apis}})
-    selected = rendered.one("NetworkPolicy", name)["spec"]["podSelector"]["matchLabels"]
-    assert selected.items() <= rendered.one("Deployment", name)["spec"]["template"]["metadata"]["labels"].items()
-
-    def opened(to: Rendered) -> dict[int, list[str]]:
-        """By port: the addresses that reach it, none for all."""
-        rules = to.one("NetworkPolicy", name)["spec"]["ingress"]
-        return {
-            port["port"]: [peer["ipBlock"]["cidr"] for peer in rule.get("from", [])]
-            for rule in rules
-            for port in rule["ports"]
-        }
-
-    assert opened(defaults) == {8443: [], 9443: []}
-    assert opened(rendered) == {8443: [], 9443: apis}
-    shared = {"controller": {"hostNetwork": True}}
-    assert not helm.template(values=shared).has("NetworkPolicy", name)
-    assert "controller.hostNetwork is true" in helm.notes(values=shared)
-
-
 def test_exceptions_for_templates_reach_the_operator(helm: Helm, tmp_path: Path) -> None:
     allow = ["hostIPC", "capability:IPC_LOCK", "serviceAccount:trainer"]
     rendered = helm.template(values={"ipuJobs": {"allow": allow}})

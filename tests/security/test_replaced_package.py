@@ -1,5 +1,7 @@
-"""A mirror of PyPI, or whoever takes over a package's account, replaces a file of a version that Muster uses."""
+"""A mirror of PyPI, or whoever takes over a package's account, replaces a file of a version that Muster uses; a
+registry of images replaces what a tag names."""
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -56,3 +58,10 @@ def test_by_its_version_alone_it_would_be_installed(mirror: Path) -> None:
     done = install(mirror, locked_lines().split()[0])
     assert done.returncode == 0, done.stderr
     assert "taken over" in (mirror.parent / "target" / NAME / "__init__.py").read_text()
+
+
+def test_what_a_registry_puts_behind_a_tag_is_not_built_upon() -> None:
+    text = (FOLDER.parent / "release" / "Containerfile").read_text()
+    bases = re.findall(r"^(?:ARG BASE=|FROM )(\S+)", text, re.MULTILINE)
+    assert bases
+    assert [each for each in bases if each != "${BASE}" and not re.search(r"@sha256:[0-9a-f]{64}$", each)] == []

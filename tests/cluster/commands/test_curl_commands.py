@@ -78,7 +78,7 @@ class Cluster:
                 "0.0.0.0",  # noqa: S104 - in a network of its own
                 FIRST if index == 0 else SECOND,
                 port=3333,
-                checks={**CHECKS, "iperf": {"parameters": IPERF}},
+                checks={**CHECKS, "iperf": {"parameters": IPERF}, "ping": {}},
                 inside=self.network.on(node),
                 namespace=AUTOPILOT,
             )
@@ -234,6 +234,17 @@ def test_a_node_whose_management_network_is_slow(cluster: Cluster):
     assert measured(text) == {**{node: ["Ok"] for node in NAMES}, "nodename3": ["IPERF Failed"]}, text
     assert "FAIL nic/eth0 SlowNetwork: nodename3 eth0: slow" in text
     assert not cluster.network.fabric.iperfs()
+
+
+def test_every_node_is_pinged_by_each_where_a_sample_would_be_one(cluster: Cluster):
+    text = cluster.typed("curl 'localhost:3333/status?check=ping&peers=all'", on="nodename1")
+    assert summary(text) == {node: ["Ok"] for node in NAMES}, text
+    for asked, peers in (("peers=all&sample=1", 3), ("sample=1", 1)):
+        line = f"curl 'localhost:3333/status?check=ping&{asked}&host=nodename4&format=json'"
+        found = json.loads(cluster.typed(line, on="nodename1"))["nodes"][0]["checks"][0]["findings"]
+        answered = {each["component"] for each in found if each["reason"] == "Answers"}
+        assert len(answered) == peers, found
+        assert answered <= {f"peer/{node}" for node in NAMES[:3]}
 
 
 def test_a_pod_asks_by_the_services_name_and_gets_light_checks_only(cluster: Cluster):

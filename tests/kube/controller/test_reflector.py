@@ -207,20 +207,6 @@ async def test_a_server_that_has_just_returned_may_reject_calls_without_a_long_p
     assert max(fake_time.slept) <= 1.5
 
 
-@pytest.mark.parametrize("how", ["status", "event"])
-async def test_gone_after_an_outage_is_listed_at_once(api, watched, wire, fake_time, how):
-    """The version is older than all that a server knows that has restarted."""
-    gone = wire.failure(410, "Expired")
-    first = wire.Reply(410, gone) if how == "status" else wire.Stream((wire.event("ERROR", gone),))
-    unavailable = wire.Reply(503, wire.failure(503, "ServiceUnavailable"))
-    api.on("GET", PATH, wire.Reply(200, wire.listing(10)), wire.Reply(200, wire.listing(50)))
-    api.on("WATCH", PATH, *[unavailable] * 8, first, wire.Stream())
-    async with running(watched.reflector):
-        await wire.until(lambda: len(api.asked_for("WATCH")) == 10)
-    assert fake_time.slept[-2] >= 15, "the server answered, and refused"
-    assert fake_time.slept[-1] == 0
-
-
 async def test_a_server_that_answers_gone_for_ever_is_met_with_growing_pauses(api, watched, wire, fake_time):
     api.on("GET", PATH, wire.Reply(200, wire.listing(10)))
     api.on("WATCH", PATH, wire.Reply(410, wire.failure(410, "Expired")))

@@ -1,8 +1,8 @@
-"""A network stranger holds 8,000 idle connections on each port: nodes are tainted, probes and reviews are answered."""
+"""A network stranger holds 8,000 idle connections on each port: nodes are tainted, jobs run, probes and reviews are
+answered."""
 
 import asyncio
 import contextlib
-import ssl
 import statistics
 import time
 from functools import partial
@@ -12,8 +12,9 @@ from typing import Any
 import httpx2
 from tests.agent.kernel_log_only import kernel_log_only
 from tests.cluster.agent.test_agent_publishing import AgentProcess
+from tests.cluster.ipujob.operator_bed import Bed, bed_fixture, training  # noqa: F401 - one is a fixture
 from tests.cluster.tainter.test_end_to_end import FAULTY, HEALTHS, Replica, tainters, until  # noqa: F401 - a fixture
-from tests.idle_connections import idle_connections
+from tests.idle_connections import idle_connections, unverified
 from tests.part_processes import start_program
 
 from muster_kube.api.client import KubeClient
@@ -71,15 +72,28 @@ async def test_idle_connections_delay_neither_taints_nor_probes(
     assert len(replica.lines()) < 20_000, "the log says so once a minute"
 
 
+async def test_idle_connections_delay_no_job_and_no_review(bed: Bed, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tests.cluster.ipujob.operator_bed.PartProcess", partial(start_program, inside=SHELL_LIMIT))
+    await bed.start()
+    assert bed.operator is not None
+    assert bed.proxy is not None
+    with contextlib.ExitStack() as stack:
+        for address in (*bed.operator.told.values(), bed.proxy.told["listening"]):
+            host, _, port = address.rpartition(":")
+            await asyncio.to_thread(stack.enter_context, idle_connections(host, int(port), COUNT))
+        for path in ("/healthz", "/readyz"):
+            await probe(bed.operator.url + path)
+        await probe(f"https://{bed.operator.told['webhooks']}/healthz")
+        await probe(f"{bed.proxy.url}/health")
+        await bed.until_admission()
+        job = await bed.submit("train", training())
+        await job.until_running()
+    assert len(bed.operator.lines()) < 20_000
+
+
 async def probe(url: str) -> None:
     async with httpx2.AsyncClient(trust_env=False, timeout=PROBE_S, verify=unverified()) as http:
         assert (await http.get(url)).status_code == 200, url
-
-
-def unverified() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
 
 
 async def time_to_taint(api: KubeClient, agent: AgentProcess) -> float:

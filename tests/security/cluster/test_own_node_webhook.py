@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import httpx2
 import pytest
 from tests.cluster.tainter.test_end_to_end import Replica, Tainters, tainters, until  # noqa: F401 - one is a fixture
+from tests.idle_connections import idle_connections
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
@@ -214,6 +216,20 @@ async def test_agents_report_on_while_no_tainter_answers(guard: Guard) -> None:
     guard.replica.process.send_signal(signal.SIGCONT)
     assert await guard.replica.stop() == 0
     assert await write(agent, guard.one, "while-dead") == "while-dead"
+
+
+async def test_tls_connections_of_a_stranger_do_not_turn_the_rule_off(guard: Guard) -> None:
+    """The API server opens its own connection after them, and ignores the rule where it cannot."""
+    _, url = await guard.start()
+    with idle_connections("127.0.0.1", httpx2.URL(url).port or 0, 300, tls=True):
+        await guard.change(clientConfig={"url": url + PATH})
+        assert guard.replica is not None
+        await guard.replica.stop()
+        await guard.in_force()
+        agent = await guard.agent(guard.token(guard.one))
+        with pytest.raises(Forbidden):
+            await write(agent, guard.other, "not mine")
+        assert await write(agent, guard.one, "mine") == "mine"
 
 
 async def test_failure_policy_fail_holds_reports_until_the_tainter_is_back(guard: Guard) -> None:
