@@ -31,9 +31,8 @@ def since(text: str) -> float:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Shows where the accelerator-hours of the cluster went. The tainter records this if the policy has a section "
-        "goodput. The record lags by five minutes, and contains a job's work up to its last checkpoint. Later work is "
-        "shown as at risk, because a failure would lose it."
+        "The tainter records this if the policy has a section goodput. The record lags by five minutes, and contains "
+        "a job's work up to its last checkpoint. Later work is shown as at risk, because a failure would lose it."
     )
     parser.add_argument(
         "--since",

@@ -68,8 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--slices",
         metavar="FILE",
         type=Path,
-        help="output of kubectl get resourceslices -o json: devices that are kept out of use instead of their node "
-        'if the policy has "quarantine: rules" in its section devices. Default: none, so each fault taints its node',
+        help='output of kubectl get resourceslices -o json. If the policy has "quarantine: rules" in its section '
+        "devices, the command then shows which faults keep only their device out of use. Default: none, so each fault "
+        "taints its node",
     )
     parser.add_argument(
         "--catalogue", metavar="FILE", type=Path, help="YAML file of your own kernel messages, see docs/kernel-log.md"

@@ -86,7 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--serverspernode", metavar="N", help="iperf: servers on each node; default: one for each secondary interface"
     )
-    parser.add_argument("--clientsperiface", metavar="N", help="iperf: clients for each server; default: 8")
+    parser.add_argument(
+        "--clientsperiface", metavar="N", help="iperf: clients for each server (see --serverspernode); default: 8"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document, as /status?format=json does")
     parser.add_argument("--all", action="store_true", help=ALL_ROWS)
     parser.add_argument(

@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="also compare copies of the first policy with these values of a setting, such as holdDown.base=0s,2h or "
-        "pools.all.spares.nodes=1,2 (all: the name of a pool); can be repeated",
+        "pools.POOL.spares.nodes=1,2 (POOL: the name of a pool); can be repeated",
     )
     parser.add_argument("--seed", metavar="N", type=_seed, default=1, help="seed of all random numbers; default: 1")
     parser.add_argument(

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prometheus",
         metavar="URL",
         help="address of a Prometheus that scrapes Muster's agents or kube-state-metrics; without it, the "
-        "command knows only the faults that are recorded on the Nodes, of the last day",
+        "command covers only the last day, with the faults that Nodes and NodeHealths record",
     )
     group.add_argument(
         "--since", metavar="TIME", type=_since, default=parse_duration(SINCE), help=f"how far back; default: {SINCE}"

@@ -36,7 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="CSV files of one job, or a Parquet file")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--plot", metavar="FILE.svg", type=Path, help="also draw ranks over steps")
+    parser.add_argument(
+        "--plot",
+        metavar="FILE.svg",
+        type=Path,
+        help="also write a plot to this file: how slow each rank is in each step, against the median of all ranks",
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:

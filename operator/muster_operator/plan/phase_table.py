@@ -82,8 +82,8 @@ PHASES: tuple[JobPhase, ...] = (
     JobPhase("givenBack", gang_hold.give_back_or_retry, "Pending",
              "The job has held partitions for `hold_timeout_s` without starting, or the time of its next try has come.",
              "After `hold_timeout_s`: records that the job gives its partitions back, and when it tries again. Its "
-             "pods and partitions are then superfluous, so the phase `running` removes them. At the recorded time: "
-             "records the new try."),
+             "pods and partitions are then superfluous: when the operator looks at the job again, the phase `running` "
+             "applies and removes them. At the recorded time: records the new try."),
     JobPhase("restarting", workload.wait_for_attempt, "Restarting",
              "Pods of an earlier attempt are left, or `status.nextAttemptTime` has not been reached.",
              "Deletes those pods, releases partitions that are no longer wanted, and waits."),
