@@ -19,8 +19,7 @@ from muster_cli.simulate.variants import NamedPolicy, Variation, read_variation
 from muster_cli.usage import UsageError
 from muster_kube.process.command_line import EXIT_USAGE
 from muster_tainter.policy.file import PolicyError
-from muster_tainter.policy.rules import Policy
-from muster_tainter.simulation.comparison import REPLICATES, REPLICATES_LEAST, run_one, runs
+from muster_tainter.simulation.comparison import REPLICATES, REPLICATES_LEAST, Case, run_one, runs
 from muster_tainter.simulation.outcome import Outcome
 from muster_tainter.simulation.run import Scenario
 from muster_tainter.simulation.scenario.fleet_file import FleetError
@@ -64,7 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="also compare copies of the first policy with these values of a setting, such as holdDown.base=0s,2h or "
-        "pools.POOL.spares.nodes=1,2 (POOL: the name of a pool); can be repeated",
+        "pools.POOL.spares.nodes=1,2 (POOL: the name of a pool), or of agents.planned.CHECK=1d,7d,never: how often a "
+        "heavy check is due on a node; can be repeated",
     )
     parser.add_argument("--seed", metavar="N", type=_seed, default=1, help="seed of all random numbers; default: 1")
     parser.add_argument(
@@ -149,7 +149,7 @@ def compare(scenario: Scenario, policies: Sequence[NamedPolicy], replicates: int
     """Run every policy on the fleet and on its resampled copies."""
     which = runs(len(policies), replicates)
     outcomes: list[list[Outcome]] = [[] for _ in policies]
-    made = _run_all(scenario, [each.policy for each in policies], which, min(processes, len(which)))
+    made = _run_all(scenario, [each.case for each in policies], which, min(processes, len(which)))
     for number, ((policy, _), outcome) in enumerate(zip(which, made, strict=True), 1):
         outcomes[policy].append(outcome)
         if sys.stderr.isatty():
@@ -158,16 +158,14 @@ def compare(scenario: Scenario, policies: Sequence[NamedPolicy], replicates: int
     return Comparison(scenario, [each.name for each in policies], outcomes)
 
 
-def _run_all(
-    scenario: Scenario, policies: list[Policy], which: list[tuple[int, int]], processes: int
-) -> Iterator[Outcome]:
+def _run_all(scenario: Scenario, cases: list[Case], which: list[tuple[int, int]], processes: int) -> Iterator[Outcome]:
     if processes == 1:
-        yield from (run_one(scenario, policies, each) for each in which)
+        yield from (run_one(scenario, cases, each) for each in which)
         return
     # fork: each process starts with the scenario in memory, instead of a copy for each run
     try:
         with ProcessPoolExecutor(
-            processes, mp_context=get_context("fork"), initializer=_Shared.put, initargs=(scenario, policies)
+            processes, mp_context=get_context("fork"), initializer=_Shared.put, initargs=(scenario, cases)
         ) as pool:
             yield from pool.map(_Shared.run, which)
     except BrokenProcessPool:
@@ -177,12 +175,12 @@ def _run_all(
 class _Shared:
     """What a process of the pool works on."""
 
-    held: tuple[Scenario, list[Policy]]
+    held: tuple[Scenario, list[Case]]
 
     @classmethod
-    def put(cls, scenario: Scenario, policies: list[Policy]) -> None:
+    def put(cls, scenario: Scenario, cases: list[Case]) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
-        cls.held = scenario, policies
+        cls.held = scenario, cases
 
     @classmethod
     def run(cls, which: tuple[int, int]) -> Outcome:

@@ -35,7 +35,8 @@ def read_policies(words: list[str], variations: Sequence[Variation] = ()) -> lis
             raise UsageError(f"{word}: another policy has the name {name}: expected files with different names")
         policies.append(NamedPolicy(name, load_policy(path)))
         if len(policies) == 1:
-            policies += [made for each in variations for made in make_variants(path, each)]
+            first = policies[0].policy
+            policies += [made for each in variations for made in make_variants(path, first, each)]
     names = [each.name for each in policies]
     if len(set(names)) < len(names):
         raise UsageError("--vary: a value is there twice: expected different ones")

@@ -1,7 +1,8 @@
-"""`--vary SETTING=VALUE,…`: copies of a policy, each with another value of one setting."""
+"""`--vary SETTING=VALUE,…`: copies of a policy, each with another value of one setting of it, or of how often the
+fleet's heavy checks are due."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,19 +12,30 @@ import yaml
 from muster_cli.usage import UsageError
 from muster_tainter.policy.file import PolicyError, default_policy_text, parse_policy
 from muster_tainter.policy.rules import Policy
+from muster_tainter.policy.sections.heavy_checks import parse_duration
+from muster_tainter.simulation.comparison import Case
+from muster_tainter.simulation.scenario.fleet_file import require_heavy
 
 _NAME = r"[A-Za-z][A-Za-z0-9-]{0,62}(?:\[[0-9]{1,3}\])?"
 _SETTING = re.compile(rf"({_NAME}(?:\.{_NAME})*)=(.+)", re.DOTALL)
 _PART = re.compile(r"[A-Za-z][A-Za-z0-9-]*|(?<=\[)[0-9]+")
 _LINE = re.compile(r" \(line [0-9]+\)$", re.MULTILINE)  # of the changed copy, which nobody has seen
 VALUES_MOST = 15
+PLANNED = "agents.planned."  # of the fleet file
+NEVER = "never"
 
 
 class NamedPolicy(NamedTuple):
-    """name: unique among those compared: the file's, without its extension, or the setting that differs."""
+    """name: unique among those compared: the file's, without its extension, or the setting that differs. planned: see
+    :class:`~muster_tainter.simulation.comparison.Case`"""
 
     name: str
     policy: Policy
+    planned: Mapping[str, float | None] = {}
+
+    @property
+    def case(self) -> Case:
+        return Case(self.policy, self.planned)
 
 
 class Variation(NamedTuple):
@@ -43,8 +55,26 @@ def read_variation(text: str) -> Variation:
     return Variation(match[1], values)
 
 
-def make_variants(path: Path | None, variation: Variation) -> Iterator[NamedPolicy]:
-    """Of the policy in ``path``, which is valid; None: of the built-in one. Raises PolicyError, UsageError, OSError."""
+def make_variants(path: Path | None, policy: Policy, variation: Variation) -> Iterator[NamedPolicy]:
+    """Of ``policy``, which is in ``path``; None: the built-in one. Raises PolicyError, UsageError, OSError."""
+    if variation.setting.startswith(PLANNED):
+        return _with_other_plans(policy, variation)
+    return _with_other_settings(path, variation)
+
+
+def _with_other_plans(policy: Policy, variation: Variation) -> Iterator[NamedPolicy]:
+    check = variation.setting.removeprefix(PLANNED)
+    for value in variation.values:
+        name = f"{variation.setting}={value}"
+        try:
+            require_heavy(check)
+            planned = {check: None if value == NEVER else parse_duration(value)}
+        except ValueError as error:
+            raise UsageError(f"--vary {name}: {error}") from None
+        yield NamedPolicy(name, policy, planned)
+
+
+def _with_other_settings(path: Path | None, variation: Variation) -> Iterator[NamedPolicy]:
     text = default_policy_text() if path is None else path.read_text("utf-8")
     parts = [int(part) if part.isdigit() else part for part in _PART.findall(variation.setting)]
     for value in variation.values:

@@ -6,7 +6,7 @@ to the Bootstrap, 1993, chapters 6 and 12). All policies meet the same resampled
 luck, so their difference is taken fleet by fleet: what is common to both cancels out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import stdev
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from muster_tainter.policy.rules import Policy
 from muster_tainter.simulation.ledger import Cause
 from muster_tainter.simulation.outcome import Outcome
-from muster_tainter.simulation.run import Scenario, simulate
+from muster_tainter.simulation.run import Scenario, replan, simulate
 
 REPLICATES = 25  # "usually informative" for a standard error (section 6.4); percentiles would need a thousand
 REPLICATES_LEAST = 5
@@ -68,6 +68,8 @@ MEASURES: tuple[Measure, ...] = (
     Measure("refusals", "taints withheld by a budget", lambda outcome: outcome.tally.refusals),
     Measure("repairs", "repairs begun by the policy", lambda outcome: outcome.tally.repairs),
     Measure("isolated", "accelerators kept out without their node", lambda outcome: outcome.tally.isolated),
+    Measure("tests", "planned heavy checks", lambda outcome: outcome.tally.tests),
+    Measure("found", "hidden faults that they found", lambda outcome: outcome.tally.found),
 )
 
 
@@ -89,8 +91,17 @@ def runs(policies: int, replicates: int) -> list[tuple[int, int]]:
     return [(policy, replicate) for replicate in range(replicates + 1) for policy in range(policies)]
 
 
-def run_one(scenario: Scenario, policies: Sequence[Policy], which: tuple[int, int]) -> Outcome:
-    return simulate(scenario, policies[which[0]], which[1])
+class Case(NamedTuple):
+    """What is compared. planned: how often heavy checks are due, in seconds, instead of what the fleet file says of
+    them; None: never."""
+
+    policy: Policy
+    planned: Mapping[str, float | None] = {}
+
+
+def run_one(scenario: Scenario, cases: Sequence[Case], which: tuple[int, int]) -> Outcome:
+    policy, planned = cases[which[0]]
+    return simulate(replan(scenario, planned), policy, which[1])
 
 
 def estimate(outcomes: Sequence[Outcome], measure: Measure) -> Estimate:

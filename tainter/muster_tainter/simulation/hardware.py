@@ -76,7 +76,8 @@ class Hardware:
             world.tally.harmless += 1
         elif row.fatal:
             self._placement.interrupt(part.user, Cause.REWORK)
-        world.events.at(now + world.fleet.agents.detect, Turn.REPORT, lambda: self._report(machine, part))
+        if not row.hidden:
+            world.events.at(now + world.fleet.agents.detect, Turn.REPORT, lambda: self._report(machine, part))
 
     def _shifted(self, row: FaultRow) -> FaultRow:
         """The same fault, from now on."""
@@ -90,6 +91,13 @@ class Hardware:
         self._world.publish(machine)
         if not self._policy_repairs(machine, part):
             self.call_person(machine, part)
+
+    def find_hidden(self, machine: Machine, check: str) -> bool:
+        """A heavy check has failed: what only it finds is reported. Returns whether there was anything."""
+        found = [part for part in machine.broken if part.row.hidden and part.row.check == check]
+        for part in found:
+            self._report(machine, part)
+        return bool(found)
 
     def _policy_repairs(self, machine: Machine, part: BrokenPart) -> bool:
         pool = self._world.policy.pool_of(machine.node.labels)
@@ -141,7 +149,8 @@ class Hardware:
         if reboot:
             agent.reboot()
             for part in machine.broken:
-                agent.find(part.key, part.row.fault_class, world.now)
+                if not part.row.hidden:
+                    agent.find(part.key, part.row.fault_class, world.now)
         if parts and not machine.broken:
             machine.repaired_at = world.now
         if parts and (not machine.broken or world.loop.devices is not None):

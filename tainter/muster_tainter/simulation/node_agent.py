@@ -1,5 +1,7 @@
 """A simulated agent: the findings of one node, its boots and its answers, as the NodeHealth that it would publish."""
 
+import msgspec
+
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.objects import Metadata
 from muster_kube.api.times import rfc3339
@@ -18,7 +20,7 @@ from muster_kube.nodehealth import (
 )
 from muster_tainter.faults.node_report import FaultKey
 from muster_tainter.faults.record.check_history import ANNOTATION as TESTS
-from muster_tainter.faults.record.check_history import CheckHistory, CheckRecord, encode_history
+from muster_tainter.faults.record.check_history import CheckHistory, CheckRecord, encode_history, is_ours
 
 _IDENTITY = AgentIdentity(pod_uid="simulated")
 _ANSWERS_LIMIT = 16
@@ -27,12 +29,13 @@ _ANSWERS_LIMIT = 16
 class NodeAgent:
     """requests, clears, annotations: what the tainter and people write into the NodeHealth. idle_since: 0 with a job.
 
-    tested: checks that an idle node passes again and again until ``tested_until``. Times in seconds since the epoch
+    tested: checks that an idle node passes again and again until ``tested_until``. due: planned checks, tests: their
+    history, which the tainter writes. Times in seconds since the epoch
     """
 
     __slots__ = (
-        "_answers", "_boot", "_cleared", "_findings", "_numbers", "annotations", "clears", "idle_since", "name",
-        "requests", "tested", "tested_until",
+        "_answers", "_boot", "_cleared", "_findings", "_numbers", "annotations", "clears", "due", "idle_since",
+        "name", "requests", "tested", "tested_until", "tests",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -43,11 +46,18 @@ class NodeAgent:
         self.annotations: dict[str, str] = {}
         self.tested: tuple[str, ...] = ()
         self.tested_until = 0.0
+        self.due: tuple[str, ...] = ()
+        self.tests = CheckHistory()
         self._boot = 1
         self._findings: dict[FaultKey, ReportedFinding] = {}
         self._cleared: dict[str, tuple[ClearedFault, ...]] = {}
         self._numbers: dict[str, int] = {}
         self._answers: tuple[RequestAnswer, ...] = ()
+
+    @property
+    def plans_something(self) -> bool:
+        """A planned check was requested and has not been noted."""
+        return any(map(is_ours, self.requests))
 
     @property
     def reports_anything(self) -> bool:
@@ -109,10 +119,12 @@ class NodeAgent:
             )
             for check, findings in sorted(by_check.items())
         )
-        annotations = self.annotations
+        annotations, past = self.annotations, self.tests
         if self.tested and self.idle_since:
             at = rfc3339(self.tested_until)
-            past = CheckHistory(checks={check: CheckRecord(at=at) for check in self.tested})
+            tested = {check: CheckRecord(at=at) for check in self.tested}
+            past = msgspec.structs.replace(past, checks={**past.checks, **tested})
+        if past.checks or past.after:
             annotations = {**annotations, TESTS: encode_history(past)}
         return NodeHealth(
             metadata=Metadata(name=self.name, annotations=annotations),
@@ -124,6 +136,7 @@ class NodeAgent:
                 agent=_IDENTITY,
                 idle_since=rfc3339(self.idle_since) if self.idle_since else "",
                 answers=self._answers,
+                due=self.due,
             ),
         )
 

@@ -146,10 +146,16 @@ class Recovery:
         alone = "device" in request.params
         if machine.job is not None and not alone and any(map(COSTS.heavy, request.checks)):
             verdict, reason = Verdict.UNKNOWN, "Busy"
-        elif any(not alone or part.component == request.params["device"] for part in machine.broken):
+        elif any(
+            (not alone or part.component == request.params["device"])
+            and (not part.row.hidden or part.row.check in request.checks)
+            for part in machine.broken
+        ):
             random = world.random("proof", machine.name, request.id)
             if random.random() < world.fleet.agents.finds:
                 verdict, reason = Verdict.FAIL, "Simulated"
+                for check in request.checks:
+                    self._hardware.find_hidden(machine, check)
         agent.answer(request, verdict, reason, world.now)
         world.publish(machine)
 

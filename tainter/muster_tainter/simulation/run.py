@@ -1,7 +1,7 @@
 """One run: the fleet, a fault history and jobs under one policy, from the begin to the end."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from random import Random
 
 from muster_tainter.policy.rules import Policy
@@ -9,6 +9,7 @@ from muster_tainter.simulation.hardware import Hardware
 from muster_tainter.simulation.job_queue import JobQueue
 from muster_tainter.simulation.outcome import Outcome, make_outcome
 from muster_tainter.simulation.placement import Placement
+from muster_tainter.simulation.planned_tests import PlannedTests
 from muster_tainter.simulation.recovery import Recovery
 from muster_tainter.simulation.scenario.fault_file import FaultHistory, FaultRow
 from muster_tainter.simulation.scenario.fleet_file import FleetError, FleetFile
@@ -47,6 +48,14 @@ def make_scenario(
     return Scenario(fleet, nodes, history, begin, end, jobs, seed)
 
 
+def replan(scenario: Scenario, planned: Mapping[str, float | None]) -> Scenario:
+    """With other times between two planned runs of heavy checks, in seconds; None: never."""
+    agents = scenario.fleet.agents
+    times = {check: each for check, each in {**agents.planned, **planned}.items() if each is not None}
+    fleet = scenario.fleet.model_copy(update={"agents": agents.model_copy(update={"planned": times})})
+    return replace(scenario, fleet=fleet)
+
+
 def simulate(scenario: Scenario, policy: Policy, replicate: int = 0) -> Outcome:
     """replicate: 0 for the fleet as it is; each other number is a fleet of the same size whose nodes are drawn from it
     with replacement, and with other jobs. Policies that are compared meet the same replicates."""
@@ -74,6 +83,7 @@ class _Run:
         self._placement = placement
         self._hardware = hardware
         self._recovery = Recovery(world, placement, hardware)
+        self._tests = PlannedTests(world, hardware)
 
     def until(self, end: float) -> None:
         world, events, loop = self._world, self._world.events, self._world.loop
@@ -99,6 +109,7 @@ class _Run:
                 or self._hardware.repair_emptied()
                 or self._recovery.look()
                 or self._placement.place()
+                or self._tests.look()
             ):
                 return
         raise RuntimeError(f"the fleet at {world.now} does not settle")

@@ -125,7 +125,8 @@ class _FleetView:
 
 class World:
     """marked: nodes whose NodeHealth changed, to be decided. changed: nodes whose recovery has to be looked at. freed:
-    nodes that may be free for a job now, or no longer. emptied: nodes without a job, on which people wait to repair."""
+    nodes that may be free for a job now, or no longer. emptied: nodes without a job, on which people wait to repair.
+    testable: nodes to look at for the plan of heavy checks."""
 
     def __init__(self, fleet: FleetFile, nodes: list[FleetNode], policy: Policy, begin: float, end: float, seed: int):
         self.fleet = fleet
@@ -139,6 +140,7 @@ class World:
         self.changed: dict[str, None] = {}
         self.freed: dict[str, None] = {}
         self.emptied: dict[str, None] = {}
+        self.testable: dict[str, None] = {}
         self._soon: list[Action] = []
         keeps_spares = any(pool.spares is not None for pool in policy.pools)
         self.loop = DecisionLoop(policy, self._decided, self._assign if keeps_spares else None)
@@ -203,6 +205,7 @@ class World:
     def set_idle(self, machine: Machine, idle_since: float) -> None:
         """A job has ended or begun. Only then reported when somebody needs to know: a verification, or the spares."""
         machine.agent.idle_since = idle_since
+        self.testable[machine.name] = None
         if machine.agent.tested or machine.faulty:
             self.publish(machine)
 
@@ -245,7 +248,7 @@ class World:
             machine.withheld = 0.0
         if self._roles is not None:
             self._roles.settle(name)
-        self.changed[name] = None
+        self.changed[name] = self.testable[name] = None
         self.restate(machine)
 
     def _note_devices(self, machine: Machine, memory: NodeRecord) -> None:

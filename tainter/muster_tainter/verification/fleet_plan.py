@@ -36,6 +36,7 @@ LOOK_AGAIN_S = 60.0  # the coverage can be missed by time alone
 SLICE = 100  # nodes
 _NEVER = float("inf")
 _NO_SUSPICIONS: Mapping[str, float] = {}
+_NO_OTHERS: Mapping[str, int] = {}
 
 # set by Kubernetes' node lifecycle controller on nodes whose kubelet is silent: no agent would answer
 _SILENT_TAINTS = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
@@ -220,10 +221,15 @@ def _taken_until(health: NodeHealth) -> float:
 
 
 def plan_fleet(
-    fleet: Iterable[NodeTestState], policy: Policy, now: float, limit_s: Callable[[str], float] = lambda _: 3600.0
+    fleet: Iterable[NodeTestState],
+    policy: Policy,
+    now: float,
+    limit_s: Callable[[str], float] = lambda _: 3600.0,
+    others: Mapping[str, int] = _NO_OTHERS,
 ) -> FleetPlan:
-    """``now``: seconds since the epoch. ``limit_s``: maximum duration of a check."""
-    planning = plan_by_slices(fleet, policy, now, limit_s)
+    """``now``: seconds since the epoch. ``limit_s``: maximum duration of a check. others: how many nodes each pool has
+    that are not in ``fleet``, because nothing is requested there or may be."""
+    planning = plan_by_slices(fleet, policy, now, limit_s, others)
     while True:
         try:
             next(planning)
@@ -233,13 +239,17 @@ def plan_fleet(
 
 
 def plan_by_slices(
-    fleet: Iterable[NodeTestState], policy: Policy, now: float, limit_s: Callable[[str], float]
+    fleet: Iterable[NodeTestState],
+    policy: Policy,
+    now: float,
+    limit_s: Callable[[str], float],
+    others: Mapping[str, int] = _NO_OTHERS,
 ) -> Generator[None, None, FleetPlan]:
     """The same, yielding after each SLICE nodes: a large fleet takes a tenth of a second."""
     steps: list[PlanStep] = []
     running: Counter[str] = Counter()
     places: Counter[str] = Counter()  # used slots, by pool
-    sizes: Counter[str] = Counter()
+    sizes: Counter[str] = Counter(others)
     due: list[str] = []
     oldest: dict[str, float] = {}
     candidates: defaultdict[str, list[Candidate]] = defaultdict(list)

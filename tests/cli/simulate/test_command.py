@@ -16,6 +16,7 @@ from tests.shared_data import SharedData
 from muster_cli.__main__ import main
 from muster_cli.simulate.variants import make_variants, read_variation
 from muster_cli.usage import UsageError
+from muster_tainter.policy.file import load_policy
 
 ROOT = Path(__file__).parents[3]
 FLEET = """
@@ -94,6 +95,19 @@ def test_copies_of_a_policy_with_other_values(files: Path, capsys: pytest.Captur
     assert refusals[1] == refusals[2] > 0
 
 
+def test_how_often_nodes_are_tested_is_compared(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "hidden.csv").write_text(
+        "node,start,end,class,check,hidden\ngpu-1,2026-01-01T05:00:00Z,,reboot,gpumem,yes\n"
+    )
+    (files / "idle.yaml").write_text(FLEET.partition("workload")[0] + "agents: {planned: {gpumem: 2h}}\n")
+    words = files / "mine.yaml", "--fleet", files / "idle.yaml", "--faults", files / "hidden.csv", "--replicates", 0
+    found = document(capsys, *words, "--vary", "agents.planned.gpumem=1h,never")["policies"]
+    tests = {each["name"]: (each["measures"]["tests"]["value"], each["measures"]["found"]["value"]) for each in found}
+    assert tests["agents.planned.gpumem=never"] == (0, 0)
+    assert tests["mine"][1] == tests["agents.planned.gpumem=1h"][1] == 1
+    assert 0 < tests["mine"][0] < tests["agents.planned.gpumem=1h"][0]
+
+
 @pytest.mark.parametrize(
     "shared",
     [
@@ -104,7 +118,7 @@ def test_copies_of_a_policy_with_other_values(files: Path, capsys: pytest.Captur
 def test_value_changes_only_one_of_the_places_that_share_a_mapping(tmp_path: Path, shared: str) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(POLICY + f"pools:\n  - {{name: a, selector: {{}}, {shared}\n")
-    (varied,) = make_variants(path, read_variation("pools.a.budget.tainted=5"))
+    (varied,) = make_variants(path, load_policy(path), read_variation("pools.a.budget.tainted=5"))
     limits = [pool.budget.tainted for pool in varied.policy.pools]
     assert [each.of(80) for each in limits if each is not None] == [5, 80]
 
@@ -114,7 +128,7 @@ def test_value_changes_only_one_of_the_places_that_share_a_mapping(tmp_path: Pat
 )
 def test_value_that_is_not_yaml_is_named(value: str) -> None:
     with pytest.raises(UsageError, match="YAML"):
-        list(make_variants(None, read_variation(value)))
+        list(make_variants(None, load_policy(None), read_variation(value)))
 
 
 @pytest.mark.parametrize(
@@ -122,6 +136,8 @@ def test_value_that_is_not_yaml_is_named(value: str) -> None:
     [
         ("holdDown.base=soon", 'holdDown.base: "soon"'),
         ("holdDown.bas=1h", "holdDown.bas: unknown key"),
+        ("agents.planned.nic=1h", "gpumem"),
+        ("agents.planned.gpumem=soon", "agents.planned.gpumem=soon"),
         ("pools[3].budget.tainted=1", "pools[3].budget.tainted=1"),
         ("rules.name=a", "rules.name=a"),
         ("rules.bad=a", "rules.bad=a"),

@@ -8,6 +8,7 @@ from muster_tainter.simulation.comparison import (
     GOODPUT,
     INTERRUPTIONS,
     MEASURES,
+    Case,
     difference,
     estimate,
     quantile_t,
@@ -30,7 +31,7 @@ def compared(*policies: Policy, replicates: int = REPLICATES) -> list[list[Outco
     world = scenario(*flapping, fleet=fleet_file(nodes=12, hours=60))
     found: list[list[Outcome]] = [[] for _ in policies]
     for which in runs(len(policies), replicates):
-        found[which[0]].append(run_one(world, policies, which))
+        found[which[0]].append(run_one(world, [Case(each) for each in policies], which))
     return found
 
 

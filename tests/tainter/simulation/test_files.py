@@ -45,6 +45,16 @@ def test_faults_with_zones_and_without_an_end(tmp_path: Path) -> None:
     assert (second.start, second.end, second.fatal) == (BEGIN + HOUR, BEGIN + 2.5 * HOUR, True)
 
 
+def test_a_hidden_fault_needs_a_heavy_check(tmp_path: Path) -> None:
+    head = "node,start,end,class,check,hidden\n"
+    (row,) = FaultFile(write(tmp_path, head + "gpu-1,2026-01-01T00:00:00Z,,replace,gpumem,yes\n"), KNOWN).rows()
+    assert (row.hidden, row.check) == (True, "gpumem")
+    for check in ("", "nic", "burn"):
+        found = error_of(write(tmp_path, head + f"gpu-1,2026-01-01T00:00:00Z,,replace,{check},yes\n"))
+        assert ":2: " in found
+        assert "gpumem" in found, "what is allowed"
+
+
 @pytest.mark.parametrize(
     ("rows", "line", "found"),
     [
@@ -99,7 +109,14 @@ def test_bad_header(tmp_path: Path, head: str) -> None:
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("component", "*"), ("check", "muster"), ("check", "condition"), ("reason", "a b"), ("fatal", "?")],
+    [
+        ("component", "*"),
+        ("check", "muster"),
+        ("check", "condition"),
+        ("reason", "a b"),
+        ("fatal", "?"),
+        ("hidden", "?"),
+    ],
 )
 def test_bad_optional_value(tmp_path: Path, column: str, value: str) -> None:
     path = write(tmp_path, f"{HEAD.strip()},{column}\ngpu-1,2026-01-01T00:00:00Z,,reboot,{value}\n")
@@ -200,6 +217,12 @@ def fleet_error(folder: Path, text: str) -> str:
         (
             "groups: [{name: gpu, nodes: 2}]\nfaults: {rates: [{class: melted, perNodeYear: 1}]}",
             "faults.rates[0].class",
+        ),
+        ("groups: [{name: gpu, nodes: 2}]\nagents: {planned: {nic: 1h}}", "agents.planned"),
+        ("groups: [{name: gpu, nodes: 2}]\nagents: {planned: {gpumem: never}}", "agents.planned.gpumem"),
+        (
+            "groups: [{name: gpu, nodes: 2}]\nfaults: {rates: [{class: reset, perNodeYear: 1, hidden: true}]}",
+            "faults.rates[0]",
         ),
         ("groups: {", "line 2"),
         ("[]", "groups"),

@@ -17,23 +17,32 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
 from muster_kube.api.times import rfc3339_whole
-from muster_tainter.simulation.scenario.fleet_file import CHECK, COMPONENT, LATEST, NO_CHECKS, REASON, FleetError
+from muster_tainter.simulation.scenario.fleet_file import (
+    CHECK,
+    COMPONENT,
+    LATEST,
+    NO_CHECKS,
+    REASON,
+    FleetError,
+    require_heavy,
+)
 from muster_tainter.simulation.scenario.node_groups import NODES_LIMIT
 
 COLUMNS = ("node", "start", "end", "class")
-OPTIONAL = ("component", "check", "reason", "fatal")
+OPTIONAL = ("component", "check", "reason", "fatal", "hidden")
 CLASSES = ("reset", "reboot", "replace", "contact")
 LINE_LIMIT = 64 << 10  # characters
 PROBLEMS_LIMIT = 10
 COMPONENTS_LIMIT = 500_000  # in memory while the file is checked, for the end of the last fault of each
 UNTIL_REPAIRED = float("inf")
-_FATAL = {"": True, "yes": True, "true": True, "no": False, "false": False}
+_YES_OR_NO = {"yes": True, "true": True, "no": False, "false": False}
 
 
 class FaultRow(NamedTuple):
     """start, end: seconds since the epoch; end UNTIL_REPAIRED: until the policy or a person repairs it.
 
-    fatal: it ends the job on the node at once. number: of the row, from 1; the seed of what happens to it.
+    fatal: it ends the job on the node at once. hidden: only its check, a heavy one, finds it, when it runs. number: of
+    the row, from 1; the seed of what happens to it.
     """
 
     number: int
@@ -45,6 +54,7 @@ class FaultRow(NamedTuple):
     check: str = "dmesg"
     reason: str = ""
     fatal: bool = True
+    hidden: bool = False
 
 
 @dataclass
@@ -230,10 +240,17 @@ def _row(number: int, values: list[str], places: dict[str, int]) -> FaultRow:
             raise ValueError(f"{name}: {text[:40]!r}: expected text that matches {form}")
     if check in NO_CHECKS:
         raise ValueError(f"check: {check}: expected a check that agents run")
-    fatal = _FATAL.get(value("fatal").lower())
-    if fatal is None:
-        raise ValueError(f"fatal: {value('fatal')[:40]!r}: expected yes or no")
-    return FaultRow(number, node, start, end, fault_class, component, check, reason, fatal)
+    fatal, hidden = (_yes_or_no(name, value(name, default)) for name, default in (("fatal", "yes"), ("hidden", "no")))
+    if hidden:
+        require_heavy(check)
+    return FaultRow(number, node, start, end, fault_class, component, check, reason, fatal, hidden)
+
+
+def _yes_or_no(name: str, text: str) -> bool:
+    found = _YES_OR_NO.get(text.lower())
+    if found is None:
+        raise ValueError(f"{name}: {text[:40]!r}: expected yes or no")
+    return found
 
 
 def read_time(name: str, text: str) -> float:

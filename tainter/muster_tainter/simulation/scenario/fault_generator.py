@@ -87,7 +87,8 @@ def _row(rate: FaultRate, node: FleetNode, at: float, lasts: float, *, fatal: bo
     end = UNTIL_REPAIRED
     if rate.lasts is not None:
         end = start + max(1.0, float(int(-rate.lasts * math.log(1.0 - lasts))))
-    return FaultRow(0, node.name, start, end, rate.fault_class, rate.component, rate.check, rate.reason, fatal)
+    cause = rate.fault_class, rate.component, rate.check, rate.reason
+    return FaultRow(0, node.name, start, end, *cause, fatal=fatal, hidden=rate.hidden)
 
 
 def _outages(generator: Generator, nodes: list[FleetNode], begin: float, end: float, seed: int) -> list[FaultRow]:

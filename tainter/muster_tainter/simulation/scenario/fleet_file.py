@@ -13,7 +13,9 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from muster_checks.base.user_yaml import field_path, line_of, load_yaml, location_in, show_value, yaml_problem
+from muster_checks.registry import SHIPPED
 from muster_kube.nodehealth import RESERVED_CHECKS
+from muster_tainter.policy.check_facts import is_heavy
 from muster_tainter.policy.recovery import FOREIGN_CHECKS
 from muster_tainter.policy.sections.heavy_checks import AnyDuration, Duration
 from muster_tainter.policy.strict_model import StrictModel
@@ -98,17 +100,34 @@ class RepairEffects(StrictModel):
 
 class Agents(StrictModel):
     """detect: from a fault to the agent's report; light, heavy: how long one run of a check takes; finds: share of
-    verifications of a broken node that fail."""
+    verifications and of planned checks of a broken node that fail; planned: how often a heavy check is due on a node
+    (``checks.NAME.period`` of the chart); without it, none is planned."""
 
     detect: AnyDuration = 30.0
     light: AnyDuration = 5.0
     heavy: AnyDuration = 60.0  # a round of pciebw, gpumem and dcgm takes about three minutes (docs/policy.md)
     finds: Share = 1.0
+    planned: Annotated[dict[str, Duration], Field(max_length=16)] = Field(default_factory=dict)
+
+    @field_validator("planned")
+    @classmethod
+    def _heavy(cls, planned: dict[str, float]) -> dict[str, float]:
+        for check in planned:
+            require_heavy(check)
+        return planned
+
+
+def require_heavy(check: str) -> None:
+    """Raises ValueError."""
+    if check not in SHIPPED or not is_heavy(check):
+        heavy = ", ".join(name for name in sorted(SHIPPED) if is_heavy(name))
+        raise ValueError(f"{check[:40]!r}: expected a heavy check: {heavy}")
 
 
 class FaultRate(StrictModel):
     """Faults of one kind. per_node_year: mean number. lasts: mean time until it is over by itself or by people; without
-    it, until it is repaired. models: of groups; without it, all. fatal: share that ends the node's job at once."""
+    it, until it is repaired. models: of groups; without it, all. fatal: share that ends the node's job at once. hidden:
+    only its check, a heavy one, finds it, when it runs."""
 
     fault_class: RepairedClass = Field(alias="class")
     per_node_year: Annotated[float, Field(ge=0.0, le=10_000.0)]
@@ -118,6 +137,7 @@ class FaultRate(StrictModel):
     lasts: Duration | None = None
     models: tuple[str, ...] = ()
     fatal: Share = 1.0
+    hidden: bool = False
 
     @field_validator("check")
     @classmethod
@@ -125,6 +145,12 @@ class FaultRate(StrictModel):
         if check in NO_CHECKS:
             raise ValueError("expected a check that agents run")
         return check
+
+    @model_validator(mode="after")
+    def _can_be_found(self) -> Self:
+        if self.hidden:
+            require_heavy(self.check)
+        return self
 
 
 class Infants(StrictModel):
