@@ -1,6 +1,6 @@
 """What all tests share: none of them hangs on where this process was started, and what hangs on chance says its seed.
 
-`make test` runs four files of integration tests at a time, and meanwhile all others in one process (scheduling.py).
+`make test` runs four files of integration tests at a time, and meanwhile most others in one process (scheduling.py).
 """
 
 import gc
@@ -88,26 +88,9 @@ def pytest_collection() -> Iterator[object]:
         gc.enable()
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[pytest.CollectReport]:
-    """Coverage, where it is asked for, is that of the checks by their own tests."""
-    if isinstance(collector, pytest.File):
-        with check_coverage.paused_outside_checks(collector):
-            return (yield)
-    report = yield
-    check_coverage.put_checks_first(report.result)
-    return report
-
-
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    with check_coverage.paused_outside_checks(item):
-        return (yield)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)

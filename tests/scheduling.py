@@ -1,8 +1,8 @@
 """Which process runs which test file, and when: what takes longest begins first, by durations.yaml.
 
-Integration tests wait more than they compute, so several files run at a time. All others compute: one process runs them
-meanwhile, from the beginning to the end, and takes the processor's time that integration tests leave. A file is run by
-one process, and so are all files that need the same thing of which a machine has one.
+Integration tests wait more than they compute, so several files run at a time. All others compute: meanwhile one process
+runs those that are not of checks, and takes the processor's time that integration tests leave. A file is run by one
+process, and so are all files that need the same thing of which a machine has one.
 ``--record-durations`` writes down how long each file of that run took.
 """
 
