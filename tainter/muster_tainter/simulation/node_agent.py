@@ -29,13 +29,14 @@ _ANSWERS_LIMIT = 16
 class NodeAgent:
     """requests, clears, annotations: what the tainter and people write into the NodeHealth. idle_since: 0 with a job.
 
-    tested: checks that an idle node passes again and again until ``tested_until``. due: planned checks, tests: their
-    history, which the tainter writes. Times in seconds since the epoch
+    tested: checks that an idle node passes again and again until ``tested_until``. planned: heavy checks that fall due
+    from time to time, and after a boot; due: of these; ran: when checks last ran in this boot; tests: the history of
+    planned ones, which the tainter writes. Times in seconds since the epoch
     """
 
     __slots__ = (
         "_answers", "_boot", "_cleared", "_findings", "_numbers", "annotations", "clears", "due", "idle_since",
-        "name", "requests", "tested", "tested_until", "tests",
+        "name", "planned", "ran", "requests", "tested", "tested_until", "tests",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -46,7 +47,9 @@ class NodeAgent:
         self.annotations: dict[str, str] = {}
         self.tested: tuple[str, ...] = ()
         self.tested_until = 0.0
+        self.planned: tuple[str, ...] = ()
         self.due: tuple[str, ...] = ()
+        self.ran: dict[str, float] = {}
         self.tests = CheckHistory()
         self._boot = 1
         self._findings: dict[FaultKey, ReportedFinding] = {}
@@ -76,6 +79,8 @@ class NodeAgent:
     def reboot(self) -> None:
         """A new boot: logs are empty, and checks measure anew."""
         self._boot += 1
+        self.due = self.planned
+        self.ran.clear()
         self._findings.clear()
         self._cleared.clear()
 
@@ -102,6 +107,9 @@ class NodeAgent:
     def answer(self, request: CheckRequest, verdict: Verdict, reason: str, now: float) -> None:
         runs = int(request.params.get("runs", "1"))
         passes = runs if verdict is Verdict.PASS else 0
+        if verdict is not Verdict.UNKNOWN:
+            self.due = tuple(check for check in self.due if check not in request.checks)
+            self.ran.update(dict.fromkeys(request.checks, now))
         made = RequestAnswer(request.id, verdict, runs, passes, finished=rfc3339(now), reason=reason)
         self._answers = (made, *self._answers)[:_ANSWERS_LIMIT]
 

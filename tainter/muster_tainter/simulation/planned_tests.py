@@ -1,7 +1,7 @@
 """Heavy checks of healthy nodes by the real plan: which are due, which node is next, and what they find.
 
-Checks are due at a fixed phase of their period, as the agent has it. Nodes with a job are only counted: nothing is
-requested there.
+As with the agent, a check is due at a fixed phase of its period, unless it has just run, and after a boot. Nodes with a
+job are only counted: nothing is requested there.
 """
 
 from collections import Counter
@@ -33,16 +33,18 @@ class PlannedTests:
         for machine in world.machines.values():
             pool = world.policy.pool_of(machine.node.labels)
             self._pools[pool.name if pool is not None else ""] += 1
+            machine.agent.planned = tuple(self._periods)
             for check, period_s in self._periods.items():
                 phase = world.random("phase", machine.name, check).random()
                 world.events.at(world.begin + phase * period_s, Turn.REPORT, partial(self._fall_due, machine, check))
 
     def _fall_due(self, machine: Machine, check: str) -> None:
-        world, agent = self._world, machine.agent
-        if check not in agent.due:
+        world, agent, period_s = self._world, machine.agent, self._periods[check]
+        is_fresh = check in agent.ran and world.now - agent.ran[check] < period_s / 2
+        if check not in agent.due and not is_fresh:
             agent.due = (*agent.due, check)
             world.testable[machine.name] = None
-        world.events.at(world.now + self._periods[check], Turn.REPORT, partial(self._fall_due, machine, check))
+        world.events.at(world.now + period_s, Turn.REPORT, partial(self._fall_due, machine, check))
 
     def look(self) -> bool:
         """Plan and carry out what the changes of this moment require; whether a request was made or has ended."""
@@ -90,7 +92,7 @@ class PlannedTests:
             at = world.now + world.fleet.agents.heavy
             world.events.at(at, Turn.ANSWER, partial(self._answer, machine, request))
         elif step.end is not None:
-            check, answer = step.end.checks[0], step.answer
+            answer = step.answer
             agent.requests = tuple(each for each in agent.requests if each is not step.end)
             if step.noted:
                 pause_s = world.policy.testing.pause
@@ -98,7 +100,6 @@ class PlannedTests:
                     agent.tests, agent.health(), step.end, answer, pause_s=pause_s, now=world.now, new=False
                 )
             if answer is not None and has_measured(answer):
-                agent.due = tuple(each for each in agent.due if each != check)
                 world.tally.tests += 1
         world.testable[machine.name] = None
 

@@ -135,6 +135,11 @@ def test_a_fault_that_was_not_really_repaired_is_found_by_the_proof_of_the_repai
     assert found.tally.found == 1  # by the plan; then the node has not passed a proof any more
 
 
+def test_all_checks_are_due_after_a_boot() -> None:
+    booted = run(idle(fault(12, 13), agents={"planned": {"gpumem": "300d"}}, nodes=50))
+    assert 1 <= booted.tally.tests <= 2  # the phases of 50 nodes in 300 days, and the node that was rebooted
+
+
 def test_a_reboot_does_not_show_it() -> None:
     both = hidden(10, component="gpu/1"), fault(12, 13)
     outcome = run(replan(idle(*both), {"gpumem": None}))
