@@ -1,24 +1,28 @@
 """Connections that ask nothing, held by a process of their own: as many as a pod of a stranger may open.
 
-``python idle_connections.py HOST PORT COUNT [tls]`` prints ``open`` once all are, or no more can be opened, and
-holds them until its input ends.
+``python idle_connections.py HOST PORT COUNT [tls] [again]`` prints ``open`` once all are, or no more can be opened,
+and holds them until its input ends.
 """
 
-import contextlib
 import resource
+import select
 import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+PAUSE_S = 0.1  # between two looks at what the server has closed
+
 
 @contextmanager
-def idle_connections(host: str, port: int, count: int, *, tls: bool = False) -> Iterator[None]:
-    """``count`` connections have been opened; what the server closes is not opened again. tls: after a handshake."""
-    words = [sys.executable, str(Path(__file__)), host, str(port), str(count), *(["tls"] if tls else [])]
+def idle_connections(host: str, port: int, count: int, *, tls: bool = False, again: bool = False) -> Iterator[None]:
+    """``count`` connections have been opened. tls: after a handshake. again: what the server closes is opened again."""
+    words = [sys.executable, str(Path(__file__)), host, str(port), str(count)]
+    words += [name for name, wanted in (("tls", tls), ("again", again)) if wanted]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdin is not None
         assert holder.stdout is not None
@@ -27,23 +31,36 @@ def idle_connections(host: str, port: int, count: int, *, tls: bool = False) -> 
         holder.stdin.close()  # it ends
 
 
-def main(host: str, port: int, count: int, *, tls: bool) -> None:
+def main(host: str, port: int, count: int, *, tls: bool, again: bool) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    held = []
-    for _ in range(count):
-        one = socket.socket()
-        one.settimeout(5)
-        held.append(one)
-        try:
-            one.connect((host, port))
-        except TimeoutError:
-            break  # the server accepts no more: the stranger has what it wants
-        if tls:
-            with contextlib.suppress(OSError):  # the server has closed it
-                held.append(unverified().wrap_socket(one))
+    context = unverified() if tls else None
+    held = {one.fileno(): one for _ in range(count) if (one := _opened(host, port, context)) is not None}
     print("open", flush=True)
-    sys.stdin.read()
+    ended = sys.stdin.fileno()
+    poll = select.poll()
+    for descriptor in (ended, *(held if again else ())):
+        poll.register(descriptor, select.POLLIN)
+    while ended not in (ready := [descriptor for descriptor, _ in poll.poll()]):
+        for descriptor in ready:
+            poll.unregister(descriptor)
+            held.pop(descriptor).close()  # the server sends nothing to who asks nothing: it has closed this one
+            if (one := _opened(host, port, context)) is not None:
+                held[one.fileno()] = one
+                poll.register(one, select.POLLIN)
+        time.sleep(PAUSE_S)
+
+
+def _opened(host: str, port: int, context: ssl.SSLContext | None) -> socket.socket | None:
+    """None: the server takes no more, so the stranger has what it wants, or it has closed this one at once."""
+    one = socket.socket()
+    one.settimeout(5)
+    try:
+        one.connect((host, port))
+        return one if context is None else context.wrap_socket(one)
+    except OSError:
+        one.close()
+        return None
 
 
 def unverified() -> ssl.SSLContext:
@@ -53,4 +70,4 @@ def unverified() -> ssl.SSLContext:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), tls=sys.argv[4:] == ["tls"])
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), tls="tls" in sys.argv, again="again" in sys.argv)

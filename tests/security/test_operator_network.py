@@ -1,4 +1,5 @@
-"""A network stranger reaches the operator's ports: only those that the kubelet and the API server need are open."""
+"""A network stranger and the operator's ports: the webhooks are for the API server, metrics ask for a token, and the
+health port is open to the kubelet only, whom no policy stops."""
 
 import pytest
 from tests.chart.conftest import helm  # noqa: F401 - a fixture

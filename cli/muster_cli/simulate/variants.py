@@ -12,9 +12,8 @@ import yaml
 from muster_cli.usage import UsageError
 from muster_tainter.policy.file import PolicyError, default_policy_text, parse_policy
 from muster_tainter.policy.rules import Policy
-from muster_tainter.policy.sections.heavy_checks import parse_duration
 from muster_tainter.simulation.comparison import Case
-from muster_tainter.simulation.scenario.fleet_file import require_heavy
+from muster_tainter.simulation.scenario.fleet_file import parse_planned, require_heavy
 
 _NAME = r"[A-Za-z][A-Za-z0-9-]{0,62}(?:\[[0-9]{1,3}\])?"
 _SETTING = re.compile(rf"({_NAME}(?:\.{_NAME})*)=(.+)", re.DOTALL)
@@ -68,7 +67,7 @@ def _with_other_plans(policy: Policy, variation: Variation) -> Iterator[NamedPol
         name = f"{variation.setting}={value}"
         try:
             require_heavy(check)
-            planned = {check: None if value == NEVER else parse_duration(value)}
+            planned = {check: None if value == NEVER else parse_planned(value)}
         except ValueError as error:
             raise UsageError(f"--vary {name}: {error}") from None
         yield NamedPolicy(name, policy, planned)

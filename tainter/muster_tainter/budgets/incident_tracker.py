@@ -95,17 +95,11 @@ def _opened(memory: NodeRecord, health: NodeHealth | UnusableHealth | None) -> l
     faults = {fault.key: fault for fault in memory.open if _counts(fault)}
     opened = [FaultOpening(f.check, f.reason, f.component, seconds(f.since), f.incident) for f in faults.values()]
     if isinstance(health, NodeHealth) and health.status.verdict == Verdict.FAIL:
-        for check in health.status.checks:
-            for finding in check.findings:
-                key = (check.name, finding.component, finding.reason)
-                since = seconds(finding.first_seen)
-                if (
-                    finding.verdict == Verdict.FAIL
-                    and since
-                    and key not in faults
-                    and not memory.has_closed(key, finding.occurrence)
-                ):
-                    opened.append(FaultOpening(check.name, finding.reason, finding.component, since))
+        for key, finding in (read_report(health).findings or {}).items():
+            since = seconds(finding.first_seen)
+            is_known = key in faults or memory.has_closed(key, finding.occurrence)
+            if finding.verdict == Verdict.FAIL and since and not is_known:
+                opened.append(FaultOpening(key[0], finding.reason, finding.component, since))
     return opened
 
 

@@ -21,8 +21,13 @@ from muster_tainter.policy.recovery import ProofRequest, read_proof_request
 
 _VERDICTS = frozenset(Verdict)
 _CLASSES = frozenset(FaultClass)
+_GRAVITY = {fault_class: place for place, fault_class in enumerate(FaultClass)}  # they are defined in this order
 DISOWNED = "disowned"  # the agent never made the finding
 _AGENT_HOW = ("driver", "quiet", "request", "run", DISOWNED)  # what an agent may report
+
+# of a node. An agent of 45 checks has 64 findings of a check at most, and hundreds only where it has gone mad. Deciding
+# about as many as an object takes, 8,192, took seconds of a core: a tainter with a share of one lost its lease over it
+FINDINGS_LIMIT = 1024
 
 FaultKey = tuple[str, str, str]  # check, component, reason
 
@@ -112,17 +117,23 @@ def read_report(health: NodeHealth | UnusableHealth | None) -> NodeReport:
 
 
 def _opening_part(health: NodeHealth, error: str) -> NodeReport:
-    """The findings in valid parts of an invalid status."""
+    """The findings in valid parts of an invalid status; of too many, the gravest."""
     status, clears = health.status, health.spec.clear
+    reported = [
+        (check.name, finding)
+        for check in status.checks
+        if check.name and check.name not in RESERVED_CHECKS
+        for finding in check.findings
+    ]
+    if len(reported) > FINDINGS_LIMIT:
+        reported.sort(key=lambda each: (each[1].verdict == Verdict.FAIL, _GRAVITY.get(each[1].fault_class, 0)))
     findings: dict[FaultKey, ReportedFinding] = {}
-    for check in status.checks:
-        if not check.name or check.name in RESERVED_CHECKS:
-            continue
-        for finding in check.findings:
-            key = (check.name, finding.component, finding.reason)
-            known = findings.get(key)
-            if not _invalid_finding(finding) and (known is None or known.occurrence < finding.occurrence):
-                findings[key] = finding
+    while reported and len(findings) < FINDINGS_LIMIT:
+        name, finding = reported.pop()
+        key = (name, finding.component, finding.reason)
+        known = findings.get(key)
+        if not _invalid_finding(finding) and (known is None or known.occurrence < finding.occurrence):
+            findings[key] = finding
     if not findings:
         return NodeReport(known=False, error=error, clears=clears)
     verdict = worst([Verdict(finding.verdict) for finding in findings.values()], Verdict.UNKNOWN)
@@ -160,6 +171,9 @@ def find_invalid_part(health: NodeHealth) -> str:
     status = health.status
     if status.verdict not in _VERDICTS:
         return f"status.verdict: {status.verdict!r} is not a verdict"
+    count = sum(len(check.findings) for check in status.checks)
+    if count > FINDINGS_LIMIT:
+        return f"status.checks: {count} findings; expected at most {FINDINGS_LIMIT}"
     names: set[str] = set()
     for i, check in enumerate(status.checks):
         where = f"status.checks[{i}]"

@@ -15,6 +15,13 @@ def is_heavy(check: str) -> bool:
 
 
 @lru_cache(maxsize=256)
+def has_period(check: str) -> bool:
+    """Whether agents run it, or find it due, from time to time."""
+    declared = _declared(check)
+    return declared is not None and declared.period_s is not None
+
+
+@lru_cache(maxsize=256)
 def can_test_one_device(check: str) -> bool:
     """Whether it can test one device while jobs use the others."""
     declared = _declared(check)

@@ -65,7 +65,7 @@ class Hardware:
         if any(part.key == key for part in machine.broken):
             world.tally.repeated += 1
             return
-        part = BrokenPart(row, key, times)
+        part = BrokenPart(row, key, times, unseen=row.hidden)
         world.find_user(machine, part)
         machine.broken.append(part)
         world.tally.faults += 1
@@ -92,12 +92,19 @@ class Hardware:
         if not self._policy_repairs(machine, part):
             self.call_person(machine, part)
 
-    def find_hidden(self, machine: Machine, check: str) -> bool:
-        """A heavy check has failed: what only it finds is reported. Returns whether there was anything."""
-        found = [part for part in machine.broken if part.row.hidden and part.row.check == check]
+    def find_hidden(self, machine: Machine, check: str, component: str = "") -> int:
+        """A heavy check of the node, or of one component, has failed: what only it finds is reported. Returns how much
+        of that nobody had seen before."""
+        found = [
+            part
+            for part in machine.broken
+            if part.row.hidden and part.row.check == check and component in ("", part.component)
+        ]
+        new = sum(part.unseen for part in found)
         for part in found:
+            part.unseen = False
             self._report(machine, part)
-        return bool(found)
+        return new
 
     def _policy_repairs(self, machine: Machine, part: BrokenPart) -> bool:
         pool = self._world.policy.pool_of(machine.node.labels)

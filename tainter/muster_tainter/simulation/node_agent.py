@@ -1,7 +1,5 @@
 """A simulated agent: the findings of one node, its boots and its answers, as the NodeHealth that it would publish."""
 
-import msgspec
-
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.objects import Metadata
 from muster_kube.api.times import rfc3339
@@ -29,18 +27,20 @@ _ANSWERS_LIMIT = 16
 class NodeAgent:
     """requests, clears, annotations: what the tainter and people write into the NodeHealth. idle_since: 0 with a job.
 
-    tested: checks that an idle node passes again and again until ``tested_until``. planned: heavy checks that fall due
-    from time to time, and after a boot; due: of these; ran: when checks last ran in this boot; tests: the history of
-    planned ones, which the tainter writes. Times in seconds since the epoch
+    tested: checks that an idle node of a pool with spares passes again and again until ``tested_until``, as far as the
+    spares are concerned. planned: heavy checks that fall due from time to time, and after a boot; due: of these; ran:
+    when checks last ran in this boot; tests: the history of planned ones, which the tainter writes. Times in seconds
+    since the epoch
     """
 
     __slots__ = (
-        "_answers", "_boot", "_cleared", "_findings", "_numbers", "annotations", "clears", "due", "idle_since",
-        "name", "planned", "ran", "requests", "tested", "tested_until", "tests",
+        "_answers", "_boot", "_cleared", "_created", "_findings", "_numbers", "annotations", "clears", "due",
+        "idle_since", "name", "planned", "ran", "requests", "tested", "tested_until", "tests",
     )  # fmt: skip
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, created: float = 0.0) -> None:
         self.name = name
+        self._created = rfc3339(created)
         self.idle_since = 0.0
         self.requests: tuple[CheckRequest, ...] = ()
         self.clears: tuple[ClearEntry, ...] = ()
@@ -61,6 +61,9 @@ class NodeAgent:
     def plans_something(self) -> bool:
         """A planned check was requested and has not been noted."""
         return any(map(is_ours, self.requests))
+
+    def has_answered(self, request: CheckRequest) -> bool:
+        return any(answer.id == request.id for answer in self._answers)
 
     @property
     def reports_anything(self) -> bool:
@@ -107,13 +110,14 @@ class NodeAgent:
     def answer(self, request: CheckRequest, verdict: Verdict, reason: str, now: float) -> None:
         runs = int(request.params.get("runs", "1"))
         passes = runs if verdict is Verdict.PASS else 0
-        if verdict is not Verdict.UNKNOWN:
+        if verdict is not Verdict.UNKNOWN and "device" not in request.params:
             self.due = tuple(check for check in self.due if check not in request.checks)
             self.ran.update(dict.fromkeys(request.checks, now))
         made = RequestAnswer(request.id, verdict, runs, passes, finished=rfc3339(now), reason=reason)
         self._answers = (made, *self._answers)[:_ANSWERS_LIMIT]
 
-    def health(self) -> NodeHealth:
+    def health(self, *, for_plan: bool = False) -> NodeHealth:
+        """for_plan: with the true history of the node's tests, where the others see ``tested``."""
         by_check: dict[str, list[ReportedFinding]] = {check: [] for check in self._numbers}
         for key, finding in self._findings.items():
             by_check[key[0]].append(finding)
@@ -127,15 +131,14 @@ class NodeAgent:
             )
             for check, findings in sorted(by_check.items())
         )
-        annotations, past = self.annotations, self.tests
-        if self.tested and self.idle_since:
+        annotations, past, due = self.annotations, self.tests, self.due
+        if self.tested and self.idle_since and not for_plan:
             at = rfc3339(self.tested_until)
-            tested = {check: CheckRecord(at=at) for check in self.tested}
-            past = msgspec.structs.replace(past, checks={**past.checks, **tested})
+            past, due = CheckHistory(checks={check: CheckRecord(at=at) for check in self.tested}), ()
         if past.checks or past.after:
             annotations = {**annotations, TESTS: encode_history(past)}
         return NodeHealth(
-            metadata=Metadata(name=self.name, annotations=annotations),
+            metadata=Metadata(name=self.name, annotations=annotations, creation_timestamp=self._created),
             spec=NodeHealthSpec(requests=self.requests, clear=self.clears),
             status=NodeHealthStatus(
                 verdict=Verdict.FAIL if self._findings else Verdict.PASS,
@@ -144,7 +147,7 @@ class NodeAgent:
                 agent=_IDENTITY,
                 idle_since=rfc3339(self.idle_since) if self.idle_since else "",
                 answers=self._answers,
-                due=self.due,
+                due=due,
             ),
         )
 

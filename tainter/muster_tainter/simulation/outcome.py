@@ -12,8 +12,8 @@ _HOUR_S = 3600.0
 class Tally:
     """Counts during a run. interruptions: of jobs, by cause. refusals: taints that a budget withheld. harmless: faults
     that began while their node had no job. repeated: faults of a component that was broken already. isolated: devices
-    that were kept out of use alone. tests: planned checks that measured something; found: times that one of them found
-    hidden faults. job_s: time of running jobs; requeued_s: device-seconds that interrupted jobs
+    that were kept out of use alone. tests: planned checks that measured something; found: hidden faults that
+    they found. job_s: time of running jobs; requeued_s: device-seconds that interrupted jobs
     waited for."""
 
     faults: int = 0

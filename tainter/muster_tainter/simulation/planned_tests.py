@@ -9,7 +9,7 @@ from functools import partial
 
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.nodehealth import CheckRequest
-from muster_tainter.faults.record.check_history import has_measured, note_answer
+from muster_tainter.faults.record.check_history import has_measured, is_ours, note_answer
 from muster_tainter.simulation.event_queue import NEVER, Turn
 from muster_tainter.simulation.hardware import Hardware
 from muster_tainter.simulation.world import Machine, World
@@ -34,6 +34,8 @@ class PlannedTests:
             pool = world.policy.pool_of(machine.node.labels)
             self._pools[pool.name if pool is not None else ""] += 1
             machine.agent.planned = tuple(self._periods)
+            if machine.agent.tested:
+                machine.agent.tested = tuple(dict.fromkeys((*machine.agent.tested, *self._periods)))
             for check, period_s in self._periods.items():
                 phase = world.random("phase", machine.name, check).random()
                 world.events.at(world.begin + phase * period_s, Turn.REPORT, partial(self._fall_due, machine, check))
@@ -64,8 +66,11 @@ class PlannedTests:
         """Whether the node has, had or wants a check."""
         world, agent, name = self._world, machine.agent, machine.name
         known = self._states.pop(name, None) is not None
+        if machine.job is not None:
+            for request in filter(is_ours, agent.requests):
+                self._answer(machine, request)  # the agent ends the check as soon as it sees the job
         if machine.job is None or agent.plans_something:
-            state = node_test_state(world.loop.nodes[name], agent.health(), world.policy)
+            state = node_test_state(world.loop.nodes[name], agent.health(for_plan=True), world.policy)
             if state.request is not None or (state.idle and state.wants):
                 self._states[name] = state
                 return True
@@ -89,15 +94,15 @@ class PlannedTests:
         if step.check:
             request = request_for(step.check, str(int(world.now)), world.now)
             agent.requests = (*agent.requests, request)
-            at = world.now + world.fleet.agents.heavy
+            at = world.now + min(world.fleet.agents.heavy, time_limit_s(step.check))
             world.events.at(at, Turn.ANSWER, partial(self._answer, machine, request))
         elif step.end is not None:
             answer = step.answer
             agent.requests = tuple(each for each in agent.requests if each is not step.end)
             if step.noted:
-                pause_s = world.policy.testing.pause
+                health, pause_s = agent.health(for_plan=True), world.policy.testing.pause
                 agent.tests = note_answer(
-                    agent.tests, agent.health(), step.end, answer, pause_s=pause_s, now=world.now, new=False
+                    agent.tests, health, step.end, answer, pause_s=pause_s, now=world.now, new=False
                 )
             if answer is not None and has_measured(answer):
                 world.tally.tests += 1
@@ -105,7 +110,7 @@ class PlannedTests:
 
     def _answer(self, machine: Machine, request: CheckRequest) -> None:
         world, agent, check = self._world, machine.agent, request.checks[0]
-        if request not in agent.requests:
+        if request not in agent.requests or agent.has_answered(request):
             return
         verdict, reason = Verdict.PASS, ""
         parts = [part for part in machine.broken if not part.row.hidden or part.row.check == check]
@@ -114,6 +119,6 @@ class PlannedTests:
         elif parts and world.random("planned", machine.name, request.id).random() < world.fleet.agents.finds:
             verdict, reason = Verdict.FAIL, "Simulated"
         agent.answer(request, verdict, reason, world.now)
-        if verdict == Verdict.FAIL and self._hardware.find_hidden(machine, check):
-            world.tally.found += 1
+        if verdict == Verdict.FAIL:
+            world.tally.found += self._hardware.find_hidden(machine, check)
         world.testable[machine.name] = None

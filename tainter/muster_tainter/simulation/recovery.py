@@ -13,6 +13,7 @@ from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.objects import Container, ContainerResources, Metadata, Node
 from muster_kube.nodehealth import CheckRequest
 from muster_tainter.devices.holders.drain_plan import find_device_orders
+from muster_tainter.faults.record.check_history import is_ours as is_planned
 from muster_tainter.faults.record.node_record import (
     ANNOTATION,
     RepairAttempt,
@@ -99,7 +100,7 @@ class Recovery:
             made = plan_node(node, health, world.policy, world.now, COSTS, idle)
             if not made.writes:
                 break
-            agent.requests = made.keep
+            agent.requests = (*made.keep, *filter(is_planned, agent.requests))
             agent.annotations = annotated(agent.annotations, PROOFS, encode_attempts(made.tried))
             if made.clear is not None:
                 agent.clears = made.clear
@@ -155,7 +156,7 @@ class Recovery:
             if random.random() < world.fleet.agents.finds:
                 verdict, reason = Verdict.FAIL, "Simulated"
                 for check in request.checks:
-                    self._hardware.find_hidden(machine, check)
+                    self._hardware.find_hidden(machine, check, request.params.get("device", ""))
         agent.answer(request, verdict, reason, world.now)
         world.publish(machine)
 
@@ -179,7 +180,7 @@ class Recovery:
         """Of devices that are kept out alone, if the job used them before. Only people repair these."""
         world = self._world
         for part in machine.broken:
-            if part.component in machine.alone:
+            if part.component in machine.alone and not part.unseen:
                 self._hardware.call_person(machine, part)
         rules = [simulated_rule(each, since) for each, since in machine.alone.items() if machine.is_held(each)]
         if not rules:
@@ -238,7 +239,8 @@ class Recovery:
         if step.kind is RepairAction.GIVE_UP:
             world.tally.given_up += 1
             for part in machine.broken:
-                self._hardware.call_person(machine, part)
+                if not part.unseen:
+                    self._hardware.call_person(machine, part)
         self._remember(node, attempts)
 
     def _remember(self, node: Node, attempts: Mapping[str, RepairAttempt]) -> None:

@@ -32,7 +32,7 @@ _KEEPS_WORK_OFF = ("NoSchedule", "NoExecute")
 @dataclass(eq=False, slots=True)
 class BrokenPart:
     """row: the fault; times: how often it came back after a repair. user: the job that uses the part, or the last one
-    that did; met: how many jobs might have; called: a person will repair it."""
+    that did; met: how many jobs might have; called: a person will repair it; unseen: no check has shown it yet."""
 
     row: FaultRow
     key: FaultKey
@@ -40,6 +40,7 @@ class BrokenPart:
     user: Job | None = None
     met: int = 0
     called: bool = False
+    unseen: bool = False
 
     @property
     def component(self) -> str:
@@ -146,7 +147,7 @@ class World:
         self.loop = DecisionLoop(policy, self._decided, self._assign if keeps_spares else None)
         self.loop.now = begin
         self._roles: SpareRoles | None = None
-        self.machines = {node.name: Machine(node, NodeAgent(node.name)) for node in nodes}
+        self.machines = {node.name: Machine(node, NodeAgent(node.name, begin)) for node in nodes}
         if policy.devices.quarantine != "off":
             counts = {node.name: node.devices for node in nodes}
             self.loop.devices = CountedDevices(policy, self.loop.nodes, counts, lambda: self.loop.now)

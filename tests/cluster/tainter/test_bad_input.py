@@ -19,6 +19,7 @@ from muster_kube.api.config import load_config
 from muster_kube.api.errors import Invalid
 from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
 from muster_tainter.controller import Tainter
+from muster_tainter.faults.node_report import FINDINGS_LIMIT
 from muster_tainter.faults.record.node_record import ANNOTATION, SIZE_LIMIT, UNREADABLE_ANNOTATION
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
@@ -137,26 +138,27 @@ async def test_the_health_of_a_node_that_is_gone_does_nothing_until_there_is_one
     await cluster.until_faulty(with_nobody)
 
 
+def full_report(checks: int, occurrence: int = 1) -> dict[str, Any]:
+    """The status of a NodeHealth with 64 findings of each check."""
+    found = {"reason": "R", "verdict": "FAIL", "class": "reset", "occurrence": occurrence}
+    findings = [found | {"component": f"d/{number}"} for number in range(64)]
+    of_each = [{"name": f"c{number}", "verdict": "FAIL", "findings": findings} for number in range(checks)]
+    return {"status": {"verdict": "FAIL", "bootID": "boot-1", "checks": of_each}}
+
+
 async def test_as_many_findings_as_one_object_takes_are_one_taint_and_a_bounded_memory_that_counts_them(
     tainters: Tainters, fleet: SimulatedNodes, cluster: Cluster
 ) -> None:
     await tainters.start()
     full, other = await fleet.create(2, prefix="full")
     await cluster.report(full)
-
-    def status(checks: int) -> dict[str, Any]:
-        found = {"reason": "R", "verdict": "FAIL", "class": "reset", "occurrence": 1}
-        findings = [found | {"component": f"d/{number}"} for number in range(64)]
-        of_each = [{"name": f"c{number}", "verdict": "FAIL", "findings": findings} for number in range(checks)]
-        return {"status": {"verdict": "FAIL", "bootID": "boot-1", "checks": of_each}}
-
     with pytest.raises(Invalid, match="128"):
-        await cluster.api.patch(f"{HEALTHS}/{full}/status", status(160))  # ten thousand do not even get in
-    await cluster.api.patch(f"{HEALTHS}/{full}/status", status(128))
+        await cluster.api.patch(f"{HEALTHS}/{full}/status", full_report(checks=160))  # they do not even get in
+    await cluster.api.patch(f"{HEALTHS}/{full}/status", full_report(checks=128))
     await cluster.until_faulty(full)
     annotation = (await cluster.node(full))["metadata"]["annotations"][ANNOTATION]
     assert len(annotation.encode()) <= SIZE_LIMIT
-    assert sum(fault.get("rest", 1) for fault in json.loads(annotation)["open"]) == 128 * 64
+    assert sum(fault.get("rest", 1) for fault in json.loads(annotation)["open"]) == FINDINGS_LIMIT
     await cluster.report(other, finding())
     await cluster.until_faulty(other)  # and nobody else waits for it
 

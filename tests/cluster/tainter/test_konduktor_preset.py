@@ -35,18 +35,28 @@ def report(check: str, reason: str, verdict: str, boot: str = "boot-1") -> dict[
         ("pciebw", "SlowLink", "FAIL", False),
     ],
 )
-async def test_what_konduktor_taints_for_is_tainted_until_a_person_removes_it(
+async def test_what_konduktor_taints_for_is_tainted_and_no_reboot_ends_it(
     tainters: Tainters, fleet: SimulatedNodes, cluster: Cluster, check: str, reason: str, verdict: str, taints: bool
 ) -> None:
     replica = await tainters.start("--policy", str(PRESET))
     node, *others = await fleet.create(3, prefix="konduktor")
     for boot, other in zip(("boot-1", "boot-2"), others, strict=True):
-        await cluster.api.patch(f"{HEALTHS}/{node}/status", {"status": report(check, reason, verdict, boot)})
+        await written(cluster, node, report(check, reason, verdict, boot))
         await until(lambda boot=boot: logged(replica, node, boot), f"the report of {boot} is read")
         # who comes after it has been dealt with
-        await cluster.api.patch(f"{HEALTHS}/{other}/status", {"status": report("dmesg", "Xid79", "FAIL")})
+        await written(cluster, other, report("dmesg", "Xid79", "FAIL"))
         await until(lambda other=other: is_tainted(cluster, other), f"{other} is tainted")
         assert await is_tainted(cluster, node) is taints
+
+
+async def written(cluster: Cluster, node: str, status: dict[str, Any]) -> None:
+    """Once the tainter has made the NodeHealth."""
+
+    async def patched() -> bool:
+        await cluster.api.patch(f"{HEALTHS}/{node}/status", {"status": status})
+        return True
+
+    await until(patched, f"the NodeHealth of {node} takes a status")
 
 
 async def logged(replica: Replica, node: str, boot: str) -> bool:

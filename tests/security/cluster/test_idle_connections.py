@@ -1,5 +1,5 @@
-"""A network stranger holds 8,000 idle connections on each port: nodes are tainted, jobs run, probes and reviews are
-answered."""
+"""A network stranger holds thousands of idle connections on each port: nodes are tainted, jobs run, probes and reviews
+are answered."""
 
 import asyncio
 import contextlib
@@ -21,6 +21,7 @@ from muster_kube.api.client import KubeClient
 from muster_sandbox.simulation.nodes import SimulatedNodes
 
 COUNT = 8000
+KEPT_UP = 1000  # of each port, where the stranger opens again what the server closes
 SHELL_LIMIT = ("prlimit", "--nofile=1024:8192")  # the soft limit of a shell, below what the stranger opens
 XID = "[%d.5] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.\n"
 PROBE_S = 1.0  # timeoutSeconds of the kubelet's probes
@@ -80,7 +81,8 @@ async def test_idle_connections_delay_no_job_and_no_review(bed: Bed, monkeypatch
     with contextlib.ExitStack() as stack:
         for address in (*bed.operator.told.values(), bed.proxy.told["listening"]):
             host, _, port = address.rpartition(":")
-            await asyncio.to_thread(stack.enter_context, idle_connections(host, int(port), COUNT))
+            held = idle_connections(host, int(port), KEPT_UP, again=True)
+            await asyncio.to_thread(stack.enter_context, held)
         for path in ("/healthz", "/readyz"):
             await probe(bed.operator.url + path)
         await probe(f"https://{bed.operator.told['webhooks']}/healthz")

@@ -221,10 +221,10 @@ async def test_agents_report_on_while_no_tainter_answers(guard: Guard) -> None:
 async def test_tls_connections_of_a_stranger_do_not_turn_the_rule_off(guard: Guard) -> None:
     """The API server opens its own connection after them, and ignores the rule where it cannot."""
     _, url = await guard.start()
-    with idle_connections("127.0.0.1", httpx2.URL(url).port or 0, 300, tls=True):
+    assert guard.replica is not None
+    await guard.replica.stop()
+    with idle_connections("127.0.0.1", httpx2.URL(url).port or 0, 300, tls=True, again=True):
         await guard.change(clientConfig={"url": url + PATH})
-        assert guard.replica is not None
-        await guard.replica.stop()
         await guard.in_force()
         agent = await guard.agent(guard.token(guard.one))
         with pytest.raises(Forbidden):

@@ -119,10 +119,11 @@ def test_after_each_job_where_the_pool_says_so() -> None:
 
 def test_a_fault_that_nobody_looks_for_ends_one_job_after_the_other() -> None:
     made = with_jobs(idle(hidden(1), nodes=1), count=1, every_h=1, lasts="20h")
-    crashed, moved = run(replan(made, {"gpumem": None})), run(made)
+    crashed, found = run(replan(made, {"gpumem": None})), run(made)
     assert crashed.interruptions > 100  # every six minutes
     assert crashed.tally.finished == 0
-    assert moved.interruptions <= crashed.interruptions
+    assert (found.tally.found, found.tally.finished) == (1, 1)
+    assert found.interruptions < 50
 
 
 def test_a_fault_that_was_not_really_repaired_is_found_by_the_proof_of_the_repair() -> None:
@@ -133,6 +134,27 @@ def test_a_fault_that_was_not_really_repaired_is_found_by_the_proof_of_the_repai
     found = run(made, default_policy())
     assert found.tally.faults > 3
     assert found.tally.found == 1  # by the plan; then the node has not passed a proof any more
+
+
+def test_the_checks_of_spares_are_planned_as_those_of_others() -> None:
+    spares = policy("pools: [{name: all, selector: {}, spares: {nodes: 1}, testing: {postFlight: [gpumem]}}]\n")
+    assert run(replan(idle(nodes=4), {"gpumem": None}), spares).tally.tests == 4
+    tests = run(idle(nodes=4), spares).tally.tests
+    assert 4 * HOURS / 6 <= tests <= 4 * HOURS / 6 + 4
+
+
+def test_a_spare_whose_checks_are_due_counts_as_tested() -> None:
+    held = policy("pools: [{name: all, selector: {}, spares: {nodes: 1, noneReady: hold}}]\n")
+    agents = {"planned": {"dcgm": "6h", "gpumem": "6h"}}
+    kept, released = (run(idle(*faults, nodes=4, agents=agents), held) for faults in ((), (fault(10, HOURS),)))
+    assert node_hours(kept.hours[Cause.SPARE]) == HOURS
+    assert node_hours(released.hours[Cause.SPARE]) < 11
+
+
+def test_a_fault_that_is_found_again_counts_once() -> None:
+    nothing = policy(rules="rules: [{name: none, match: {class: [reset]}, action: event}]\n")
+    outcome = run(idle(hidden(1, 40)), nothing)
+    assert (outcome.tally.found, outcome.tally.faults) == (1, 1)
 
 
 def test_all_checks_are_due_after_a_boot() -> None:

@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from muster_kube.nodehealth import ClearedFault, ClearEntry, NodeHealth, Reporte
 from muster_kube.process.logs import LogFormat, LogLevel, configure_logging
 from muster_tainter.faults.desired_state import Decision
 from muster_tainter.faults.messages import format_taint
+from muster_tainter.faults.node_report import FINDINGS_LIMIT
 
 log = logging.getLogger("muster_tainter.taints")
 findings_log = logging.getLogger("muster_tainter.findings")
@@ -127,5 +129,9 @@ def log_initial_states(healths: Iterable[NodeHealth], at: float) -> None:
 
 
 def log_transitions(old: NodeHealth | None, new: NodeHealth, at: float) -> None:
-    for change in transitions(old, new):
+    """As many as a report may have findings; the rest is counted."""
+    changes = transitions(old, new)
+    for change in islice(changes, FINDINGS_LIMIT):
         findings_log.info("%s", json.dumps({"at": rfc3339_micro(at), **change}, ensure_ascii=False))
+    if more := sum(1 for _ in changes):
+        log.warning("node %s: %d more changes of one report are not logged", new.metadata.name, more)

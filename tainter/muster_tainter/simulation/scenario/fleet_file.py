@@ -15,9 +15,9 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_v
 from muster_checks.base.user_yaml import field_path, line_of, load_yaml, location_in, show_value, yaml_problem
 from muster_checks.registry import SHIPPED
 from muster_kube.nodehealth import RESERVED_CHECKS
-from muster_tainter.policy.check_facts import is_heavy
+from muster_tainter.policy.check_facts import has_period, is_heavy
 from muster_tainter.policy.recovery import FOREIGN_CHECKS
-from muster_tainter.policy.sections.heavy_checks import AnyDuration, Duration
+from muster_tainter.policy.sections.heavy_checks import AnyDuration, Duration, parse_duration
 from muster_tainter.policy.strict_model import StrictModel
 from muster_tainter.simulation.scenario.node_groups import DEVICES_LIMIT, NODES_LIMIT, Group
 
@@ -98,6 +98,14 @@ class RepairEffects(StrictModel):
         return effect
 
 
+def parse_planned(value: object) -> float:
+    """Seconds: at least ten minutes, as a round of heavy checks takes minutes. Raises ValueError."""
+    return parse_duration(value, least_s=600.0)
+
+
+PlannedPeriod = Annotated[float, BeforeValidator(parse_planned)]
+
+
 class Agents(StrictModel):
     """detect: from a fault to the agent's report; light, heavy: how long one run of a check takes; finds: share of
     verifications and of planned checks of a broken node that fail; planned: how often a heavy check is due on a node
@@ -107,7 +115,7 @@ class Agents(StrictModel):
     light: AnyDuration = 5.0
     heavy: AnyDuration = 60.0  # a round of pciebw, gpumem and dcgm takes about three minutes (docs/policy.md)
     finds: Share = 1.0
-    planned: Annotated[dict[str, Duration], Field(max_length=16)] = Field(default_factory=dict)
+    planned: Annotated[dict[str, PlannedPeriod], Field(max_length=16)] = Field(default_factory=dict)
 
     @field_validator("planned")
     @classmethod
@@ -118,10 +126,10 @@ class Agents(StrictModel):
 
 
 def require_heavy(check: str) -> None:
-    """Raises ValueError."""
-    if check not in SHIPPED or not is_heavy(check):
-        heavy = ", ".join(name for name in sorted(SHIPPED) if is_heavy(name))
-        raise ValueError(f"{check[:40]!r}: expected a heavy check: {heavy}")
+    """A heavy check that agents find due. Raises ValueError."""
+    heavy = [name for name in sorted(SHIPPED) if is_heavy(name) and has_period(name)]
+    if check not in heavy:
+        raise ValueError(f"{check[:40]!r}: expected a heavy check: {', '.join(heavy)}")
 
 
 class FaultRate(StrictModel):
