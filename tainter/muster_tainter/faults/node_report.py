@@ -21,7 +21,7 @@ from muster_tainter.policy.recovery import ProofRequest, read_proof_request
 
 _VERDICTS = frozenset(Verdict)
 _CLASSES = frozenset(FaultClass)
-_GRAVITY = {fault_class: place for place, fault_class in enumerate(FaultClass)}  # they are defined in this order
+_GRAVITY: dict[str, int] = {fault_class: place for place, fault_class in enumerate(FaultClass)}  # defined in this order
 DISOWNED = "disowned"  # the agent never made the finding
 _AGENT_HOW = ("driver", "quiet", "request", "run", DISOWNED)  # what an agent may report
 
