@@ -53,6 +53,9 @@ class TainterMetrics:
         )
         self.writes = Counter("muster_tainter_writes", "Writes that succeeded", ["what"], registry=r)
         self.write_errors = Counter("muster_tainter_write_errors", "Writes that failed", ["what", "reason"], registry=r)
+        self.events_dropped = Counter(
+            "muster_tainter_events_dropped", "Events about findings of a node that has too many", registry=r
+        )
         self.conflicts = Counter("muster_tainter_conflicts", "Node writes repeated after a conflict (409)", registry=r)
         self.put_back = Counter("muster_tainter_taints_put_back", "Taints set again after others dropped", registry=r)
         self.unusable = Counter("muster_tainter_healths_unusable", "Invalid NodeHealths received", registry=r)

@@ -1,7 +1,7 @@
 """Writes Events on the Node and its condition, after the taints. They never delay the taint of another node.
 
 Events of one (node, reason, fault) are one object with a count, written at most every few seconds, so flapping does not
-flood the API server.
+flood the API server. Neither does a node that makes up one finding after the other: its Events about them are limited.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, ApiError, ConfigError, Conflict, Forbidden, Invalid, NotFound
 from muster_kube.api.objects import Event, EventMetadata, EventSource, Node, NodeCondition, ObjectReference
 from muster_kube.api.times import rfc3339_whole
+from muster_kube.controller.token_bucket import TokenBuckets
 from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_tainter.faults.messages import CONDITION, Notice
 from muster_tainter.fleet.interface import Fleet
@@ -28,6 +29,9 @@ COMPONENT = "muster-tainter"
 NAMESPACE = "default"  # where Events of Nodes live
 EVENTS_PATH = f"/api/v1/namespaces/{NAMESPACE}/events"
 MIN_INTERVAL_S = 10.0  # between two writes of one Event
+# of one node, about its findings: as many as a check reports, then one every few seconds. client-go allows an object 25
+# and then one every five minutes (tools/record, EventCorrelator)
+BURST, REFILL_S = 64, 10.0
 KNOWN_LIMIT = 4096  # Events whose counts are cached
 WORKERS = 4
 
@@ -66,12 +70,16 @@ class EventRecorder:
         self._look_again = look_again
         self._events: OrderedDict[str, _EventState] = OrderedDict()
         self._conditions: dict[str, tuple[Node, NodeCondition | None]] = {}
+        self._allowed = TokenBuckets(BURST, REFILL_S, replica.clock)
         self._queue: WorkQueue[tuple[str, str]] = WorkQueue()
 
     def __len__(self) -> int:
         return len(self._queue)
 
     def record(self, node: Node, notice: Notice) -> None:
+        if notice.per_finding and self._allowed.take(node.metadata.name) > 0.0:
+            self._metrics.events_dropped.inc()
+            return
         name = event_name(node.metadata.name, notice)
         event = self._events.get(name)
         if event is None or event.uid != node.metadata.uid:

@@ -21,7 +21,8 @@ def event_only_notices(report: NodeReport, policy: Policy) -> dict[FaultKey, tup
         asks = f" [{finding.fault_class}]" if finding.fault_class else ""
         text = f"{key[0]} {finding.component} {finding.reason}: {finding.message}"
         reason = "HealthFailure" if finding.verdict == Verdict.FAIL else WARNING_REASON
-        result[key] = finding.occurrence, Notice(reason, shorten(text, _MESSAGE_LIMIT) + asks, "/".join(key))
+        text = shorten(text, _MESSAGE_LIMIT) + asks
+        result[key] = finding.occurrence, Notice(reason, text, "/".join(key), per_finding=True)
     return result
 
 

@@ -20,12 +20,14 @@ MESSAGE_LIMIT = 800  # bytes of an Event's or condition's message; the API accep
 
 @dataclass(frozen=True)
 class Notice:
-    """An Event on the Node. ``about``: the fault or taint; repeats about the same one are counted in one Event."""
+    """An Event on the Node. ``about``: the fault or taint; repeats about the same one are counted in one Event.
+    per_finding: a node has as many of these as findings, so their number is limited."""
 
     reason: str
     message: str
     about: str
     warning: bool = True
+    per_finding: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,27 +60,26 @@ def fault_notices(change: FaultChange, policy: Policy) -> list[Notice]:
     about = "/".join(fault.key)
     if change.step is FaultStep.CLOSED:
         text = shorten(f"closed ({change.how}, {change.by}): {describe_fault(fault)}", MESSAGE_LIMIT)
-        notices = [Notice("FaultClosed", text, about, warning=False)]
+        notices = [Notice("FaultClosed", text, about, warning=False, per_finding=True)]
         if change.how == DISOWNED:
             forged = (
                 f"the agent never made this finding, so somebody else wrote the NodeHealth: {describe_fault(fault)}"
             )
-            notices.append(Notice("FindingDisowned", shorten(forged, MESSAGE_LIMIT), about))
+            notices.append(Notice("FindingDisowned", shorten(forged, MESSAGE_LIMIT), about, per_finding=True))
         return notices
     if change.step is FaultStep.OVER:
         text = shorten(
             f"resolved ({change.how}, {change.by}), held because it is flapping: {describe_fault(fault)}",
             MESSAGE_LIMIT,
         )
-        return [Notice("FaultHeld", text, about, warning=False)]
+        return [Notice("FaultHeld", text, about, warning=False, per_finding=True)]
     if fault.key == SILENT:
         text = f"{fault.message} [rule {match_policy(fault, policy).rule}]"
         return [Notice(fault.reason, shorten(text, MESSAGE_LIMIT), about)]
     again = " again" if change.step is FaultStep.RAISED else ""
     asks = f" [{fault.fault_class}, rule {match_policy(fault, policy).rule}]"
-    return [
-        Notice("NodeFaultOpened", shorten(describe_fault(fault), MESSAGE_LIMIT - len(asks) - 8) + again + asks, about)
-    ]
+    text = shorten(describe_fault(fault), MESSAGE_LIMIT - len(asks) - 8) + again + asks
+    return [Notice("NodeFaultOpened", text, about, per_finding=True)]
 
 
 def jump_notices(changes: Iterable[FaultChange], before: NodeRecord, clears: Iterable[ClearEntry]) -> list[Notice]:
@@ -97,7 +98,8 @@ def jump_notices(changes: Iterable[FaultChange], before: NodeRecord, clears: Ite
                 f"occurrence {fault.occurrence} is far above the last one, {last}: somebody may have forged the report;"
                 f" it closes and hides no other occurrence: {describe_fault(fault)}"
             )
-            notices.append(Notice("OccurrenceRefused", shorten(text, MESSAGE_LIMIT), "/".join(fault.key)))
+            about = "/".join(fault.key)
+            notices.append(Notice("OccurrenceRefused", shorten(text, MESSAGE_LIMIT), about, per_finding=True))
     return notices
 
 

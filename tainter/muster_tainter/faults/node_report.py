@@ -75,11 +75,22 @@ class NodeReport:
         return None
 
 
+_latest: list[tuple[NodeHealth, NodeReport]] = []  # one: a decision asks half a dozen times for the same
+
+
 def read_report(health: NodeHealth | UnusableHealth | None) -> NodeReport:
     if health is None:
         return NodeReport(known=False)
     if isinstance(health, UnusableHealth):
         return NodeReport(known=False, error=health.error)
+    if _latest and _latest[0][0] is health:
+        return _latest[0][1]
+    report = _read(health)
+    _latest[:] = [(health, report)]
+    return report
+
+
+def _read(health: NodeHealth) -> NodeReport:
     clears = health.spec.clear
     status = health.status
     if not status.verdict:

@@ -1,32 +1,31 @@
-"""A taken node reports as many findings as an object takes, again and again: the tainter, which has a tenth of a core,
-keeps its lease and taints others."""
+"""A taken node reports as many findings as an object takes, again and again: the tainter, which has a quarter of a
+core, keeps its lease and taints others."""
 
 import asyncio
 import contextlib
-import itertools
 import os
 import signal
-import time
 from collections.abc import AsyncIterator
+from functools import partial
 
 from tests.cluster.tainter import test_end_to_end as end_to_end
 from tests.cluster.tainter.test_bad_input import full_report
-from tests.cluster.tainter.test_end_to_end import HEALTHS, Cluster, Replica, Tainters, finding
+from tests.cluster.tainter.test_end_to_end import HEALTHS, Cluster, Replica, Tainters, finding, until
 
 from muster_sandbox.simulation.nodes import SimulatedNodes
 
 tainters, cluster = end_to_end.tainters, end_to_end.cluster  # fixtures
 TURN_S = 0.05
 CHECKS = 128  # with 64 findings each: more is refused by the NodeHealth's schema
-REPORTS_PAUSE_S = 2.0
+PAUSE_S = 1.0
 
 
 @contextlib.asynccontextmanager
-async def tenth_of_a_core(replica: Replica) -> AsyncIterator[None]:
-    """As a CPU limit does: the process runs for a moment and then stands still for nine."""
+async def quarter_of_a_core(replica: Replica) -> AsyncIterator[None]:
+    """As a CPU limit does: the process runs for a moment and then stands still for three."""
     process = await asyncio.create_subprocess_exec(
         "sh", "-c",
-        f"while kill -STOP $0; do sleep {9 * TURN_S}; kill -CONT $0; sleep {TURN_S}; done", str(replica.process.pid),
+        f"while kill -STOP $0; do sleep {3 * TURN_S}; kill -CONT $0; sleep {TURN_S}; done", str(replica.process.pid),
     )  # fmt: skip
     try:
         yield
@@ -42,22 +41,27 @@ async def test_others_are_tainted_by_a_tainter_that_keeps_its_lease(
     replica = await tainters.start()
     taken, *others = await fleet.create(4, prefix="many")
     await cluster.report(taken)
+    reports = 0
 
     async def report_on() -> None:
-        for occurrence in itertools.count(1):
-            await cluster.api.patch(f"{HEALTHS}/{taken}/status", full_report(CHECKS, occurrence))
-            await asyncio.sleep(REPORTS_PAUSE_S)
+        nonlocal reports
+        while True:
+            reports += 1
+            await cluster.api.patch(f"{HEALTHS}/{taken}/status", full_report(CHECKS, occurrence=reports))
+            await asyncio.sleep(PAUSE_S)
 
-    async with tenth_of_a_core(replica):
+    async def reported(count: int) -> bool:
+        return reports >= count
+
+    async with quarter_of_a_core(replica):
         reporting = asyncio.create_task(report_on())
-        begun = time.monotonic()
         try:
             await cluster.until_faulty(taken)
-            for other in others:
+            for number, other in enumerate(others, 1):
+                await until(partial(reported, 4 * number), "it has gone on")
                 await cluster.report(other, finding())
                 await cluster.until_faulty(other)
         finally:
             reporting.cancel()
             await asyncio.gather(reporting, return_exceptions=True)
-    print(f"all were tainted after {time.monotonic() - begun:.1f} s")
     assert not replica.logged("lost the leadership")

@@ -129,9 +129,11 @@ def log_initial_states(healths: Iterable[NodeHealth], at: float) -> None:
 
 
 def log_transitions(old: NodeHealth | None, new: NodeHealth, at: float) -> None:
-    """As many as a report may have findings; the rest is counted."""
+    """As many as a report may have findings."""
     changes = transitions(old, new)
     for change in islice(changes, FINDINGS_LIMIT):
         findings_log.info("%s", json.dumps({"at": rfc3339_micro(at), **change}, ensure_ascii=False))
-    if more := sum(1 for _ in changes):
-        log.warning("node %s: %d more changes of one report are not logged", new.metadata.name, more)
+    if next(changes, None) is not None:
+        log.warning(
+            "node %s: a report has more than %d changes; the rest is not logged", new.metadata.name, FINDINGS_LIMIT
+        )
