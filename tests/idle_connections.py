@@ -4,6 +4,7 @@
 and holds them until its input ends.
 """
 
+import contextlib
 import resource
 import select
 import socket
@@ -15,12 +16,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PAUSE_S = 0.1  # between two looks at what the server has closed
+PAUSE_S = 1.0  # between two looks at what the server has closed
+STRANGER = "127.0.0.2"
 
 
 @contextmanager
 def idle_connections(host: str, port: int, count: int, *, tls: bool = False, again: bool = False) -> Iterator[None]:
-    """``count`` connections have been opened. tls: after a handshake. again: what the server closes is opened again."""
+    """``count`` connections from STRANGER have been opened. tls: after a handshake. again: what the server closes is
+    opened again."""
     words = [sys.executable, str(Path(__file__)), host, str(port), str(count)]
     words += [name for name, wanted in (("tls", tls), ("again", again)) if wanted]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
@@ -35,7 +38,11 @@ def main(host: str, port: int, count: int, *, tls: bool, again: bool) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     context = unverified() if tls else None
-    held = {one.fileno(): one for _ in range(count) if (one := _opened(host, port, context)) is not None}
+    held: dict[int, socket.socket] = {}
+    with contextlib.suppress(TimeoutError):  # the server accepts no more: the stranger has what it wants
+        for _ in range(count):
+            if (one := _opened(host, port, context)) is not None:
+                held[one.fileno()] = one
     print("open", flush=True)
     ended = sys.stdin.fileno()
     poll = select.poll()
@@ -45,21 +52,25 @@ def main(host: str, port: int, count: int, *, tls: bool, again: bool) -> None:
         for descriptor in ready:
             poll.unregister(descriptor)
             held.pop(descriptor).close()  # the server sends nothing to who asks nothing: it has closed this one
-            if (one := _opened(host, port, context)) is not None:
-                held[one.fileno()] = one
-                poll.register(one, select.POLLIN)
+            with contextlib.suppress(TimeoutError):
+                if (one := _opened(host, port, context)) is not None:
+                    held[one.fileno()] = one
+                    poll.register(one, select.POLLIN)
         time.sleep(PAUSE_S)
 
 
 def _opened(host: str, port: int, context: ssl.SSLContext | None) -> socket.socket | None:
-    """None: the server takes no more, so the stranger has what it wants, or it has closed this one at once."""
+    """None: the server has closed it at once. Raises TimeoutError if it accepts no more."""
     one = socket.socket()
     one.settimeout(5)
+    one.bind((STRANGER, 0))
     try:
         one.connect((host, port))
         return one if context is None else context.wrap_socket(one)
-    except OSError:
+    except OSError as error:
         one.close()
+        if isinstance(error, TimeoutError):
+            raise
         return None
 
 

@@ -241,7 +241,7 @@ def test_every_node_is_pinged_by_each_where_a_sample_would_be_one(cluster: Clust
     assert summary(text) == {node: ["Ok"] for node in NAMES}, text
     for asked, peers in (("peers=all&sample=1", 3), ("sample=1", 1)):
         line = f"curl 'localhost:3333/status?check=ping&{asked}&host=nodename4&format=json'"
-        found = json.loads(cluster.typed(line, on="nodename1"))["nodes"][0]["checks"][0]["findings"]
+        found = json.loads(cluster.typed(line, on="nodename1"))["nodes"][0]["results"][0]["findings"]
         answered = {each["component"] for each in found if each["reason"] == "Answers"}
         assert len(answered) == peers, found
         assert answered <= {f"peer/{node}" for node in NAMES[:3]}

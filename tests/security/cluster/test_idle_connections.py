@@ -21,7 +21,7 @@ from muster_kube.api.client import KubeClient
 from muster_sandbox.simulation.nodes import SimulatedNodes
 
 COUNT = 8000
-KEPT_UP = 1000  # of each port, where the stranger opens again what the server closes
+KEPT_UP = 500  # of each port, where the stranger opens again what the server closes
 SHELL_LIMIT = ("prlimit", "--nofile=1024:8192")  # the soft limit of a shell, below what the stranger opens
 XID = "[%d.5] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.\n"
 PROBE_S = 1.0  # timeoutSeconds of the kubelet's probes
