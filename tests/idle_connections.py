@@ -18,6 +18,7 @@ from pathlib import Path
 
 PAUSE_S = 1.0  # between two looks at what the server has closed
 STRANGER = "127.0.0.2"
+_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: connect() chooses the port, which is then free for other destinations
 
 
 @contextmanager
@@ -63,6 +64,7 @@ def _opened(host: str, port: int, context: ssl.SSLContext | None) -> socket.sock
     """None: the server has closed it at once. Raises TimeoutError if it accepts no more."""
     one = socket.socket()
     one.settimeout(5)
+    one.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
     one.bind((STRANGER, 0))
     try:
         one.connect((host, port))
