@@ -113,10 +113,10 @@ class PlannedTests:
         if request not in agent.requests or agent.has_answered(request):
             return
         verdict, reason = Verdict.PASS, ""
-        parts = [part for part in machine.broken if not part.row.hidden or part.row.check == check]
+        is_broken = any(part.row.hidden and part.row.check == check for part in machine.broken)
         if machine.job is not None:
             verdict, reason = Verdict.UNKNOWN, "Busy"
-        elif parts and world.random("planned", machine.name, request.id).random() < world.fleet.agents.finds:
+        elif is_broken and world.random("planned", machine.name, request.id).random() < world.fleet.agents.finds:
             verdict, reason = Verdict.FAIL, "Simulated"
         agent.answer(request, verdict, reason, world.now)
         if verdict == Verdict.FAIL:
