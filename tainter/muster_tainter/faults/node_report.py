@@ -83,8 +83,9 @@ def read_report(health: NodeHealth | UnusableHealth | None) -> NodeReport:
         return NodeReport(known=False)
     if isinstance(health, UnusableHealth):
         return NodeReport(known=False, error=health.error)
-    if _latest and _latest[0][0] is health:
-        return _latest[0][1]
+    for known, its_report in list(_latest):
+        if known is health:
+            return its_report
     report = _read(health)
     _latest[:] = [(health, report)]
     return report
