@@ -13,6 +13,7 @@ from muster_kube.api.objects import ManagedMetadata, ManagedNode, Node, Taint
 from muster_kube.nodehealth import ClearEntry, NodeHealth
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide, missing_taints, recall_record
+from muster_tainter.faults.node_report import FINDINGS_LIMIT
 from muster_tainter.faults.record.node_record import ANNOTATION, OPEN_LIMIT, SIZE_LIMIT, as_our_taint
 from muster_tainter.faults.taint_drift import TaintRemoval, find_removers
 from muster_tainter.policy.file import load_policy, parse_policy
@@ -166,11 +167,12 @@ class TestFloods:
             again: Decision = decide(node, make.health(*more), SHIPPED, T0 + entries)
             assert (again.writes, again.notices) == (False, ())
 
-    def test_1120_more_faults_than_an_annotation_holds_are_counted(self, make: Any) -> None:
-        many = [make.finding("Xid95", n, component=f"gpu/{n}", fault_class="reset") for n in range(1, 10_001)]
+    @pytest.mark.parametrize("count", [FINDINGS_LIMIT, 10_000])
+    def test_1120_more_faults_than_an_annotation_holds_are_counted(self, make: Any, count: int) -> None:
+        many = [make.finding("Xid95", n, component=f"gpu/{n}", fault_class="reset") for n in range(1, count + 1)]
         node = settled(make.node(), make.health(*many))
         faults = recall_record(node).open
         assert len(node.metadata.annotations[ANNOTATION].encode()) <= SIZE_LIMIT
         assert len(faults) <= OPEN_LIMIT + 1
-        assert sum(fault.rest or 1 for fault in faults) == 10_000
+        assert sum(fault.rest or 1 for fault in faults) == FINDINGS_LIMIT, "a report has no more"
         assert keys(node) == ["muster.dev/faulty"]
