@@ -6,7 +6,7 @@ import msgspec
 from tests.tainter.fake_fleet import FakeFleet
 
 from muster_kube.api.client import KubeClient
-from muster_kube.api.objects import NodeCondition
+from muster_kube.api.objects import Metadata, Node, NodeCondition
 from muster_tainter.events.recorder import BURST, REFILL_S, EventRecorder, condition_patch, event_name
 from muster_tainter.faults.messages import CONDITION, Notice
 from muster_tainter.fleet.replica import Replica
@@ -30,18 +30,19 @@ def test_a_condition_keeps_its_transition_time_while_its_status_stays(make: Any)
         assert body["status"]["conditions"][0]["lastTransitionTime"] == since
 
 
-def test_a_node_with_ever_new_findings_has_few_events_about_them_and_those_about_its_taint(make: Any) -> None:
+def test_a_node_with_ever_new_findings_has_few_events_about_them_and_those_about_its_taint() -> None:
     now = [0.0]
     metrics = TainterMetrics()
     replica = Replica(may_write=lambda: True, clock=lambda: now[0])
     recorder = EventRecorder(KubeClient.__new__(KubeClient), FakeFleet(), replica, metrics, look_again=lambda _: None)
+    bad, good = (Node(metadata=Metadata(name=name)) for name in ("bad", "good"))
     for number in range(1000):
-        recorder.record(make.node("bad"), Notice("NodeFaultOpened", "m", f"c/d/{number}", per_finding=True))
-    recorder.record(make.node("bad"), Notice("NodeTainted", "m", "taint"))
-    recorder.record(make.node("good"), Notice("NodeFaultOpened", "m", "c/d/1", per_finding=True))
+        recorder.record(bad, Notice("NodeFaultOpened", "m", f"c/d/{number}", per_finding=True))
+    recorder.record(bad, Notice("NodeTainted", "m", "taint"))
+    recorder.record(good, Notice("NodeFaultOpened", "m", "c/d/1", per_finding=True))
     assert len(recorder) == BURST + 2
     assert metrics.registry.get_sample_value("muster_tainter_events_dropped_total") == 1000 - BURST
     now[0] += REFILL_S
     for number in (1001, 1002):
-        recorder.record(make.node("bad"), Notice("NodeFaultOpened", "m", f"c/d/{number}", per_finding=True))
+        recorder.record(bad, Notice("NodeFaultOpened", "m", f"c/d/{number}", per_finding=True))
     assert len(recorder) == BURST + 3
