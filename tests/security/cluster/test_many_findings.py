@@ -1,5 +1,8 @@
 """A taken node reports as many findings as an object takes, again and again: the tainter, which has a quarter of a
-core, keeps its lease and taints others."""
+core, goes on tainting others.
+
+Without a limit of findings it lost its lease over each report and tainted none.
+"""
 
 import asyncio
 import contextlib
@@ -35,9 +38,7 @@ async def quarter_of_a_core(replica: Replica) -> AsyncIterator[None]:
         os.kill(replica.process.pid, signal.SIGCONT)
 
 
-async def test_others_are_tainted_by_a_tainter_that_keeps_its_lease(
-    tainters: Tainters, fleet: SimulatedNodes, cluster: Cluster
-) -> None:
+async def test_others_are_tainted_meanwhile(tainters: Tainters, fleet: SimulatedNodes, cluster: Cluster) -> None:
     replica = await tainters.start()
     taken, *others = await fleet.create(4, prefix="many")
     await cluster.report(taken)
@@ -64,4 +65,3 @@ async def test_others_are_tainted_by_a_tainter_that_keeps_its_lease(
         finally:
             reporting.cancel()
             await asyncio.gather(reporting, return_exceptions=True)
-    assert not replica.logged("lost the leadership")
