@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PAUSE_S = 1.0  # between two looks at what the server has closed
+AT_ONCE = 20  # opened again after a look: a flood of new ones would be another attack
 STRANGER = "127.0.0.2"
 _BIND_ADDRESS_NO_PORT = 24  # linux/in.h: connect() chooses the port, which is then free for other destinations
 
@@ -50,7 +51,7 @@ def main(host: str, port: int, count: int, *, tls: bool, again: bool) -> None:
     for descriptor in (ended, *(held if again else ())):
         poll.register(descriptor, select.POLLIN)
     while ended not in (ready := [descriptor for descriptor, _ in poll.poll()]):
-        for descriptor in ready:
+        for descriptor in ready[:AT_ONCE]:
             poll.unregister(descriptor)
             held.pop(descriptor).close()  # the server sends nothing to who asks nothing: it has closed this one
             with contextlib.suppress(TimeoutError):
