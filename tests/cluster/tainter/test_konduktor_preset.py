@@ -46,6 +46,8 @@ async def test_what_konduktor_taints_for_is_tainted_and_no_reboot_ends_it(
         # who comes after it has been dealt with
         await written(cluster, other, report("dmesg", "Xid79", "FAIL"))
         await until(lambda other=other: is_tainted(cluster, other), f"{other} is tainted")
+        if taints and boot == "boot-1":
+            await until(lambda: is_tainted(cluster, node), f"{node} is tainted")
         assert await is_tainted(cluster, node) is taints
 
 
