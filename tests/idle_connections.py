@@ -53,7 +53,7 @@ def main(host: str, port: int, count: int, *, tls: bool, again: bool) -> None:
     while ended not in (ready := [descriptor for descriptor, _ in poll.poll()]):
         for descriptor in ready[:AT_ONCE]:
             poll.unregister(descriptor)
-            held.pop(descriptor).close()  # the server sends nothing to who asks nothing: it has closed this one
+            held.pop(descriptor).close()  # nothing was asked, so it is no answer: the server has closed it
             with contextlib.suppress(TimeoutError):
                 if (one := _opened(host, port, context)) is not None:
                     held[one.fileno()] = one

@@ -22,7 +22,7 @@ from muster_tainter.faults.lifecycle import FaultStep
 from muster_tainter.faults.messages import describe_fault, format_taint
 from muster_tainter.policy.rules import Policy
 from muster_tainter.simulation.decision_loop import DecisionLoop
-from muster_tainter.simulation.replayed_devices import ReplayedDevices
+from muster_tainter.simulation.devices.replayed import ReplayedDevices
 
 SPELLS_LIMIT = 20_000  # kept for display; all are counted
 INCIDENTS_LIMIT = 1000

@@ -11,7 +11,7 @@ from muster_kube.nodehealth import ClearEntry
 from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.faults.record.node_record import read_record
 from muster_tainter.policy.repair import REPAIRED
-from muster_tainter.simulation.counted_devices import device_component, is_device
+from muster_tainter.simulation.devices.counted import device_component, is_device
 from muster_tainter.simulation.event_queue import Turn
 from muster_tainter.simulation.ledger import Cause
 from muster_tainter.simulation.placement import Placement

@@ -65,10 +65,6 @@ class NodeAgent:
     def has_answered(self, request: CheckRequest) -> bool:
         return any(answer.id == request.id for answer in self._answers)
 
-    @property
-    def reports_anything(self) -> bool:
-        return bool(self._findings)
-
     def find(self, key: FaultKey, fault_class: str, now: float) -> None:
         """The fault shows itself (again): a new occurrence."""
         check, component, reason = key

@@ -34,7 +34,7 @@ from muster_tainter.repair.repair_plan import (
     label_of,
     next_step,
 )
-from muster_tainter.simulation.counted_devices import simulated_rule
+from muster_tainter.simulation.devices.counted import simulated_rule
 from muster_tainter.simulation.event_queue import NEVER, Turn
 from muster_tainter.simulation.hardware import Hardware
 from muster_tainter.simulation.ledger import Cause

@@ -14,8 +14,8 @@ from muster_tainter.faults.node_report import FaultKey
 from muster_tainter.faults.record.node_record import NodeRecord
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import SPARE_KEY, Policy
-from muster_tainter.simulation.counted_devices import CountedDevices, is_device
 from muster_tainter.simulation.decision_loop import DecisionLoop
+from muster_tainter.simulation.devices.counted import CountedDevices, is_device
 from muster_tainter.simulation.event_queue import NEVER, Action, EventQueue
 from muster_tainter.simulation.job_queue import Job
 from muster_tainter.simulation.ledger import BUSY, FREE, Cause, Ledger, Parts

@@ -7,7 +7,7 @@ import pytest
 from tests.tainter.simulation.worlds import BEGIN, DEVICES, HOUR, ONE_EACH, fault, fleet_file, policy, scenario
 
 from muster_tainter.policy.rules import Policy
-from muster_tainter.simulation.counted_devices import device_component, is_device
+from muster_tainter.simulation.devices.counted import device_component, is_device
 from muster_tainter.simulation.ledger import Cause
 from muster_tainter.simulation.outcome import Outcome
 from muster_tainter.simulation.run import simulate

@@ -13,7 +13,7 @@ from muster_tainter.devices.rules.taint_rule import COMPONENT, DeviceTaintRule
 from muster_tainter.faults.decision_context import DeviceContext, KnownDevice
 from muster_tainter.faults.device_isolation import device_key
 from muster_tainter.policy.rules import Policy
-from muster_tainter.simulation.device_places import DevicePlaces
+from muster_tainter.simulation.devices.places import DevicePlaces
 
 _ACCELERATOR = "gpu/"
 _NUMBERED = re.compile(r"gpu/(\d{1,4})")

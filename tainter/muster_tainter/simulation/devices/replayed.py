@@ -12,7 +12,7 @@ from muster_tainter.devices.slices.index import SLICES_LIMIT, SliceIndex
 from muster_tainter.devices.slices.resource_slice import ResourceSlice
 from muster_tainter.faults.decision_context import DeviceContext, KnownDevice
 from muster_tainter.policy.rules import Policy
-from muster_tainter.simulation.device_places import DevicePlaces
+from muster_tainter.simulation.devices.places import DevicePlaces
 
 
 class ReplayedDevices(DevicePlaces):
