@@ -21,7 +21,6 @@ from muster_kube.api.client import KubeClient
 from muster_sandbox.simulation.nodes import SimulatedNodes
 
 COUNT = 8000
-KEPT_UP = 500  # of each port, where the stranger opens again what the server closes
 SHELL_LIMIT = ("prlimit", "--nofile=1024:8192")  # the soft limit of a shell, below what the stranger opens
 XID = "[%d.5] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.\n"
 PROBE_S = 1.0  # timeoutSeconds of the kubelet's probes
@@ -81,7 +80,7 @@ async def test_idle_connections_delay_no_job_and_no_review(bed: Bed, monkeypatch
     with contextlib.ExitStack() as stack:
         for address in (*bed.operator.told.values(), bed.proxy.told["listening"]):
             host, _, port = address.rpartition(":")
-            held = idle_connections(host, int(port), KEPT_UP, again=True)
+            held = idle_connections(host, int(port), COUNT, again=True)
             await asyncio.to_thread(stack.enter_context, held)
         for path in ("/healthz", "/readyz"):
             await probe(bed.operator.url + path)
