@@ -17,7 +17,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.cluster.tainter.test_end_to_end import Replica, Tainters, tainters, until  # noqa: F401 - one is a fixture
-from tests.idle_connections import idle_connections
+from tests.idle_connections import idle_connections, unverified
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
@@ -224,6 +224,8 @@ async def test_tls_connections_of_a_stranger_do_not_turn_the_rule_off(guard: Gua
     assert guard.replica is not None
     await guard.replica.stop()
     with idle_connections("127.0.0.1", httpx2.URL(url).port or 0, 300, tls=True, again=True):
+        async with httpx2.AsyncClient(trust_env=False, timeout=30.0, verify=unverified()) as newcomer:
+            assert (await newcomer.get(f"{url}/healthz")).status_code == 200, "the stranger keeps nobody out"
         await guard.change(clientConfig={"url": url + PATH})
         await guard.in_force()
         agent = await guard.agent(guard.token(guard.one))
