@@ -16,16 +16,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PAUSE_S = 1.0  # between two looks at what the server has closed
-AT_ONCE = 20  # opened again after a look: a flood of new ones would be another attack
+PAUSE_S = 0.1  # between two looks at what the server has closed
+AT_ONCE = 2  # opened again after a look: a flood of new ones would be another attack
 STRANGER = "127.0.0.2"
 _BIND_ADDRESS_NO_PORT = 24  # linux/in.h: connect() chooses the port, which is then free for other destinations
 
 
 @contextmanager
 def idle_connections(host: str, port: int, count: int, *, tls: bool = False, again: bool = False) -> Iterator[None]:
-    """``count`` connections from STRANGER have been opened. tls: after a handshake. again: what the server closes is
-    opened again."""
+    """``count`` connections from STRANGER have been opened. tls: after a handshake. again: what the server closes or
+    refuses is tried again, so a place that it frees is soon taken."""
     words = [sys.executable, str(Path(__file__)), host, str(port), str(count)]
     words += [name for name, wanted in (("tls", tls), ("again", again)) if wanted]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
@@ -46,14 +46,16 @@ def main(host: str, port: int, count: int, *, tls: bool, again: bool) -> None:
             if (one := _opened(host, port, context)) is not None:
                 held[one.fileno()] = one
     print("open", flush=True)
-    ended = sys.stdin.fileno()
     poll = select.poll()
+    ended = sys.stdin.fileno()
     for descriptor in (ended, *(held if again else ())):
         poll.register(descriptor, select.POLLIN)
-    while ended not in (ready := [descriptor for descriptor, _ in poll.poll()]):
-        for descriptor in ready[:AT_ONCE]:
-            poll.unregister(descriptor)
-            held.pop(descriptor).close()  # nothing was asked, so it is no answer: the server has closed it
+    while ended not in (ready := [descriptor for descriptor, _ in poll.poll(0 if again else None)]):
+        for descriptor in ready:
+            if _closed(held[descriptor]):
+                poll.unregister(descriptor)
+                held.pop(descriptor).close()
+        for _ in range(min(AT_ONCE, count - len(held))):
             with contextlib.suppress(TimeoutError):
                 if (one := _opened(host, port, context)) is not None:
                     held[one.fileno()] = one
@@ -75,6 +77,17 @@ def _opened(host: str, port: int, context: ssl.SSLContext | None) -> socket.sock
         if isinstance(error, TimeoutError):
             raise
         return None
+
+
+def _closed(one: socket.socket) -> bool:
+    """Nothing was asked, so what can be read is the end, or a session ticket of TLS."""
+    one.setblocking(False)
+    try:
+        return not one.recv(4096)
+    except (ssl.SSLWantReadError, BlockingIOError):
+        return False
+    except OSError:
+        return True
 
 
 def unverified() -> ssl.SSLContext:

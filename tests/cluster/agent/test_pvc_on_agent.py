@@ -127,7 +127,7 @@ async def test_an_agent_has_a_volume_tried_on_its_node_without_any_right_to_it(
     asked = bench.plane.audit.requests(since)
     makers = {r.user for r in asked if r.resource in ("pods", "persistentvolumeclaims") and r.verb == "create"}
     assert makers == {f"system:serviceaccount:{NAMESPACE}:{TAINTER}"}
-    assert bench.replica.logged(bench.one, "written")
+    await bench.replica.until_logged(bench.one, "written")
     assert agent.rss_mb() - before_mb < 2, f"it costs memory: {before_mb} MB before, {agent.rss_mb()} MB now"
 
 

@@ -156,7 +156,7 @@ async def test_without_its_rights_the_node_is_tainted_and_an_event_says_so(
             return event is not None and gpu(1) in event["message"] and said in event["message"]
 
         await until(told, "the Event says why")
-        assert replica.logged("WARNING" if not left else "ERROR", said)
+        await replica.until_logged("WARNING" if not left else "ERROR", said)
     finally:
         await device_api.patch(role, {"rules": full})
 

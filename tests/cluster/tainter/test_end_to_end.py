@@ -75,6 +75,14 @@ class Replica:
         """How many lines of its log hold all of them."""
         return sum(all(fact in line for fact in facts) for line in self.lines().splitlines())
 
+    async def until_logged(self, *facts: str) -> None:
+        """The API server shows a write before the tainter has its answer and logs it."""
+
+        async def found() -> bool:
+            return self.logged(*facts) > 0
+
+        await until(found, f"logged: {facts}")
+
     async def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
         self.process.send_signal(signal.SIGCONT)  # a test may have failed while it was stopped
@@ -254,7 +262,7 @@ async def test_a_failure_taints_labels_explains_and_is_told(tainters: Any, fleet
     event = (await cluster.events(bad))["NodeTainted"]
     assert (event["source"]["component"], event["type"]) == ("muster-tainter", "Warning")
     assert not await cluster.faulty(good)
-    assert replica.logged("WARNING", bad, TAINT, "hardware")
+    await replica.until_logged("WARNING", bad, TAINT, "hardware")
     seen = [json.loads(line) for line in replica.lines().splitlines() if line.startswith("{")]
     assert any(line["node"] == bad and line["event"] == "finding" and line["to"] == "FAIL" for line in seen)
     [fault] = [f for f in (await replica.get("/api/faults")).json() if f["node"] == bad]
@@ -481,7 +489,7 @@ async def test_a_policy_edit_takes_effect_and_a_bad_one_does_not(
         return "muster_tainter_policy_good 0.0" in (await replica.get("/metrics")).text
 
     await until(said_bad, "the bad edit is told")
-    assert replica.logged('policy.yaml: rules[0].action: "tain":')
+    await replica.until_logged('policy.yaml: rules[0].action: "tain":')
 
     async def event_of_it() -> bool:
         events = (await cluster.api.get("/api/v1/namespaces/muster/events"))["items"]

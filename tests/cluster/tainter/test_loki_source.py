@@ -93,7 +93,7 @@ async def test_the_founding_page_s_line_taints_its_node(
     loki.store.dmesg(bad, XID)
     loki.store.dmesg(good, "[1235733.500000] usb 1-1: new high-speed USB device number 2 using xhci_hcd")
     await cluster.until_faulty(bad)
-    assert tainter.logged(f"`{bad}`", XID)
+    await tainter.until_logged(f"`{bad}`", XID)
 
     async def said() -> bool:  # a moment after the Node was written
         return tainter.logged("WARNING", bad, TAINT) > 0
@@ -184,7 +184,7 @@ async def test_a_loki_that_was_away_is_read_on_from_where_it_went(
     assert await tainter.ready()  # nodes' own agents go on
     loki.instead = lambda _parameters: None
     await cluster.until_faulty(node)
-    assert tainter.logged(refusal.decode().strip())
+    await tainter.until_logged(refusal.decode().strip())
 
 
 async def test_a_pod_s_line_without_a_node_counts_on_the_node_of_the_pod(

@@ -226,7 +226,7 @@ async def test_a_new_node_has_its_first_job_only_after_its_pool_s_checks(
     agents.may_end.add(held)
     await until(lambda: free(held), "it is free")
     assert {check for _, check in agents.ended} == {"pciebw", "gpumem"}
-    assert replica.logged(held, "muster.dev/startup:NoSchedule")
+    await replica.until_logged(held, "muster.dev/startup:NoSchedule")
 
     async def at_rest() -> bool:
         return not await plan_requests(api, held) and await label(api, held) is None

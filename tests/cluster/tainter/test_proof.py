@@ -192,7 +192,7 @@ testing: {atOnce: 100}
     node.agent.reboot()
     await until(node.free, "pciebw passes in the new boot")
     await until(node.at_rest, "nothing is left of it")
-    assert replica.logged(node.name, "pciebw", "proof-")
+    await replica.until_logged(node.name, "pciebw", "proof-")
     [closed] = (await node.faults())["closed"]
     assert (closed["check"], closed["how"]) == ("dmesg", "proof")
     assert closed["by"].startswith("pciebw (without dcgm")

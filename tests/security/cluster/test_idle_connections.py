@@ -23,7 +23,7 @@ from muster_sandbox.simulation.nodes import SimulatedNodes
 COUNT = 8000
 SHELL_LIMIT = ("prlimit", "--nofile=1024:8192")  # the soft limit of a shell, below what the stranger opens
 XID = "[%d.5] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.\n"
-PROBE_S = 1.0  # timeoutSeconds of the kubelet's probes
+PROBE_S = 5.0  # the shortest timeoutSeconds of the chart's probes
 TAINT_S = 1.0  # DESIGN.md: a kernel line taints within a second
 
 

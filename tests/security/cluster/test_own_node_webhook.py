@@ -176,7 +176,7 @@ async def test_an_agent_writes_its_own_nodes_status_and_no_others(guard: Guard) 
     assert guard.replica is not None
     metrics = (await guard.replica.get("/metrics")).text
     assert 'muster_tainter_own_node_reviews_total{answer="allowed"} 1.0' in metrics
-    assert guard.replica.logged("WARNING", guard.other, pod_name(guard.one))
+    await guard.replica.until_logged("WARNING", guard.other, pod_name(guard.one))
 
 
 @pytest.mark.parametrize("kind", ["unbound", "legacy"])
