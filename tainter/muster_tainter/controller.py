@@ -233,6 +233,7 @@ class Tainter:
             self._event_only.forget(name)
             self.fleet.external_findings.forget(name)
             self._logged.forget(name)
+            self._writer.forget(name)
         elif name != self._writer.taking_in and inputs_changed(old, new):
             self._add(name)
         self._canary.node_changed(name, old, new)
@@ -326,6 +327,9 @@ class Tainter:
         """
         name = node.metadata.name
         for _ in range(CONFLICT_TRIES):
+            written = self._writer.find_applied(node)
+            if written is not None:
+                self._publish(node, written)
             node, decision = await self._decider.decide(node)
             if self._replica.dry_run:
                 self._logged.log(name, decision)

@@ -4,6 +4,7 @@ Before each write it verifies that this process still leads.
 """
 
 import asyncio
+from dataclasses import dataclass
 
 from muster_kube import nodehealth
 from muster_kube.api.client import KubeClient
@@ -22,6 +23,17 @@ from muster_tainter.fleet.replica import Replica
 from muster_tainter.fleet.watched_fleet import WatchedFleet
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.node_decider import decision_inputs
+
+UNANSWERED_LIMIT = 4  # writes of one node; the first that arrives at the API server makes the others conflict
+
+
+@dataclass(frozen=True)
+class _Unanswered:
+    """A write that may have been made: no answer has come. applied: the Node with it, version: the Node's before it"""
+
+    version: str
+    applied: Node
+    decision: Decision
 
 
 class NodeWriter:
@@ -44,6 +56,7 @@ class NodeWriter:
         self._budgets = budgets
         self._latency = latency
         self._devices = devices
+        self._unanswered: dict[str, list[_Unanswered]] = {}
         self.taking_in = ""
         """The node whose own write is being observed: it is as decided, so no new decision is needed."""
 
@@ -67,8 +80,10 @@ class NodeWriter:
             self._budgets.handle_failure(name, version, error)
             if isinstance(error, ApiError) and not isinstance(error, Conflict):
                 self._metrics.write_errors.labels("node", error.reason).inc()
+                attempts = self._unanswered.setdefault(name, [])
+                if len(attempts) < UNANSWERED_LIMIT:
+                    attempts.append(_Unanswered(version, applied, decision))
             raise
-        self._metrics.writes.labels("node").inc()
         answer = self._fleet.slim(answer)
         if decision_inputs(answer) == decision_inputs(applied):
             self.taking_in = name
@@ -76,9 +91,29 @@ class NodeWriter:
         self.taking_in = ""
         self._devices.patch_ended(name, done=True)
         self._budgets.confirm(name)
+        self._report(name, decision)
+        return answer
+
+    def find_applied(self, node: Node) -> Decision | None:
+        """The decision that ``node`` shows to be written, if the answer to that write did not come."""
+        name, version = node.metadata.name, node.metadata.resource_version
+        attempts = self._unanswered.pop(name, [])
+        if unknown := [each for each in attempts if each.version == version]:
+            self._unanswered[name] = unknown
+        for each in attempts:
+            if each.version != version and _what_is_written(each.applied) == _what_is_written(node):
+                self._report(name, each.decision)
+                return each.decision
+        return None
+
+    def forget(self, name: str) -> None:
+        """The Node was deleted."""
+        self._unanswered.pop(name, None)
+
+    def _report(self, name: str, decision: Decision) -> None:
+        self._metrics.writes.labels("node").inc()
         self._latency.patched(name, decision, self._fleet.healths.get(name))
         audit_log.log_taints(name, decision, dry_run=False)
-        return answer
 
     async def refresh(self, name: str) -> Node:
         """The Node's current state on the server. Raises ApiError."""
@@ -109,3 +144,7 @@ class NodeWriter:
             raise
         self._metrics.writes.labels("nodehealth").inc()
         self._fleet.observe_health(made)
+
+
+def _what_is_written(node: Node) -> tuple[object, ...]:
+    return node.spec.taints, node.metadata.labels, node.metadata.annotations

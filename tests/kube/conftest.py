@@ -50,7 +50,7 @@ class Drop:
     """Close the connection without a word."""
 
 
-Script = Reply | Stream | Drop | Callable[[Asked], Reply]
+Script = Reply | Stream | Drop | Callable[[Asked], Reply | Drop]
 
 
 class FakeApi:
