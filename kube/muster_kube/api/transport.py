@@ -1,9 +1,10 @@
-"""The HTTP transport. It sends a request in one piece, and closes a connection if a call is cancelled during its TLS
-handshake.
+"""The HTTP transport. It sends a request in one piece, reads what has arrived of a response in one piece, and closes a
+connection if a call is cancelled during its TLS handshake.
 
 httpcore2 2.16 sends head and body apart: two TLS records, for which the server is woken twice. It closes the socket if
 a handshake fails, but not if it is cancelled, and every timeout here is a cancellation. With an API server that
 accepts connections but does not respond (stopped, out of memory), each attempt would leak an open socket.
+A read of TLS returns one record, in which an API server sends one event of a watch, or less.
 """
 
 import contextlib
@@ -28,16 +29,20 @@ _PIECE = 64 * 1024  # bytes: a body that is larger is sent while it is made
 class RequestStream(httpcore2.AsyncNetworkStream):
     """Keeps what is written until the answer is read, and otherwise delegates to ``inner``."""
 
-    def __init__(self, inner: httpcore2.AsyncNetworkStream, verify: Verify | None) -> None:
+    def __init__(
+        self, inner: httpcore2.AsyncNetworkStream, verify: Verify | None, tls: ssl.SSLObject | None = None
+    ) -> None:
         self._inner = inner
         self._verify = verify
+        self._tls = tls
         self._unsent = bytearray()
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         # as the library does: a server may have answered before it closed the connection
         with contextlib.suppress(httpcore2.WriteError):
             await self._send(timeout)
-        return await self._inner.read(max_bytes, timeout)
+        first = await self._inner.read(max_bytes, timeout)
+        return first if self._tls is None or not first else _with_more(self._tls, first, max_bytes)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._unsent += buffer
@@ -57,15 +62,26 @@ class RequestStream(httpcore2.AsyncNetworkStream):
     ) -> httpcore2.AsyncNetworkStream:
         try:
             stream = await self._inner.start_tls(ssl_context, server_hostname, timeout)
+            tls = stream.get_extra_info("ssl_object")
             if self._verify is not None:
-                self._verify(stream.get_extra_info("ssl_object"), server_hostname or "")
+                self._verify(tls, server_hostname or "")
         except BaseException:
             await self._inner.aclose()
             raise
-        return RequestStream(stream, None)
+        return RequestStream(stream, None, tls)
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
+
+
+def _with_more(tls: ssl.SSLObject, first: bytes, max_bytes: int) -> bytes:
+    """``first``, and what else has arrived, at most ``max_bytes``."""
+    pieces, room = [first], max_bytes - len(first)
+    with contextlib.suppress(ssl.SSLError):  # nothing is left; or the next read finds the same error
+        while room > 0 and (piece := tls.read(room)):
+            pieces.append(piece)
+            room -= len(piece)
+    return b"".join(pieces)
 
 
 class _Backend(httpcore2.AnyIOBackend):

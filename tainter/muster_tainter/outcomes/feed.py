@@ -26,7 +26,7 @@ from muster_tainter.outcomes.evidence_tracker import EvidenceTracker
 from muster_tainter.outcomes.findings import OutcomeFindings
 from muster_tainter.outcomes.kinds import KINDS
 from muster_tainter.outcomes.metrics import OutcomeMetrics
-from muster_tainter.outcomes.outcome import reduce_pod, reduce_restarted
+from muster_tainter.outcomes.outcome import reduce_pod, reduce_restarted, without_outcome
 from muster_tainter.outcomes.pods import ENDED, PATH, PENDING, RESTARTING, OutcomePod, PodOutcome
 from muster_tainter.outcomes.store import CountedPods, NoStore
 from muster_tainter.policy.sections.in_flight import InFlight
@@ -36,8 +36,7 @@ from muster_tainter.task_rounds import yield_to_taints
 log = logging.getLogger(__name__)
 
 SOURCE = "inFlight"  # as in muster_tainter_source_up
-REST_S = 0.1  # the watch of pods may have a hundred events a second
-LEAST_S = 0.25  # outcomes within this time are handled together
+LEAST_S = 0.25  # events, and outcomes, within this time are handled together: there may be hundreds a second
 PERIOD_S = 60.0  # between two looks at rounds of evidence that time ends
 PENDING_EVERY_S = 300.0  # between two lists of pods that have not started
 RESTARTS_EVERY_S = 900.0  # between two lists of pods whose containers restart in place
@@ -144,9 +143,9 @@ class OutcomeWatch:
             OutcomePod,
             on_change=self._pod_changed,
             params=ENDED,
-            transform=reduce_pod,
+            transform=self._reduce,
             objects=NoStore(),
-            rest_s=REST_S,
+            rest_s=LEAST_S,
             clock=replica.timing,
         )
 
@@ -173,6 +172,10 @@ class OutcomeWatch:
     def look_at_all(self) -> None:
         """List the pods that have not started now."""
         self._pending_wanted.set()
+
+    def _reduce(self, pod: OutcomePod) -> OutcomePod:
+        """A pod that was counted changes again, when its controller counts it."""
+        return without_outcome(pod) if pod.metadata.uid in self._counted else reduce_pod(pod)
 
     def _pod_changed(self, _key: str, _old: OutcomePod | None, new: OutcomePod | None) -> None:
         self._events += 1

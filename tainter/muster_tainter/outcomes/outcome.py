@@ -84,6 +84,11 @@ def reduce_restarted(pod: OutcomePod) -> OutcomePod:
     return _reduced(pod, restart_of(pod))
 
 
+def without_outcome(pod: OutcomePod) -> OutcomePod:
+    """As :func:`reduce_pod`, of a pod whose outcome is known."""
+    return _reduced(pod, None)
+
+
 def _reduced(pod: OutcomePod, outcome: PodOutcome | None) -> OutcomePod:
     meta = pod.metadata
     return OutcomePod(

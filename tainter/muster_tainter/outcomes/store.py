@@ -30,6 +30,9 @@ class CountedPods:
     def __len__(self) -> int:
         return len(self._ends)
 
+    def __contains__(self, uid: str) -> bool:
+        return hash(uid) in self._ends
+
     def add(self, uid: str, at: float) -> bool:
         """Whether the pod counts: it does once. at: when it ended."""
         key = hash(uid)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 import time
 
 import httpcore2
@@ -109,3 +110,53 @@ async def test_over_tls_too_a_request_is_one_piece() -> None:
             record = await serving
     assert record.startswith(b"PATCH /api/v1/nodes/n1 ")
     assert record.endswith(b'\r\n\r\n{"spec":1}')
+
+
+class Records(httpcore2.AsyncNetworkStream):
+    """A TLS connection in memory. sent: each is one record."""
+
+    def __init__(self, *sent: bytes) -> None:
+        context, pair = server_context(), make_key_pair(["127.0.0.1"], time.time())
+        load_key_pair(context, pair.certificate, pair.key)
+        inward, outward = ssl.MemoryBIO(), ssl.MemoryBIO()
+        trusting = ssl.create_default_context(cadata=pair.authority.decode())
+        self.tls = trusting.wrap_bio(inward, outward, server_hostname="127.0.0.1")
+        self._peer = context.wrap_bio(outward, inward, server_side=True)
+        self.reads = 0
+        for end in (self.tls, self._peer, self.tls, self._peer):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+        for each in sent:
+            self._peer.write(each)
+
+    def end(self) -> None:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self._peer.unwrap()
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        self.reads += 1
+        try:
+            return self.tls.read(max_bytes)
+        except ssl.SSLZeroReturnError:
+            return b""
+
+    async def aclose(self) -> None: ...
+
+
+async def test_all_records_that_have_arrived_are_one_read() -> None:
+    records = Records(b"one,", b"two,", b"three")
+    stream = RequestStream(records, None, records.tls)
+    assert await stream.read(100) == b"one,two,three"
+    assert records.reads == 1
+
+
+@pytest.mark.parametrize("limit", [1, 4, 5, 12])
+async def test_a_read_takes_no_more_than_asked_and_nothing_is_lost_at_the_end(limit: int) -> None:
+    records = Records(b"one,", b"two,", b"three")
+    records.end()
+    stream = RequestStream(records, None, records.tls)
+    pieces = []
+    while piece := await stream.read(limit):
+        pieces.append(piece)
+    assert b"".join(pieces) == b"one,two,three"
+    assert max(map(len, pieces)) == limit
