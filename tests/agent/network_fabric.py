@@ -20,7 +20,7 @@ from muster_checks.base.vocabulary import Result
 HERE = Path(__file__).parent
 LIMIT_S = 120.0  # far beyond what a slow machine takes
 LOOK_S = 0.05
-FAST, SLOW = "100mbit", "5mbit"
+FAST, SLOW = "100mbit", "3mbit"
 _numbers = count(1)
 
 

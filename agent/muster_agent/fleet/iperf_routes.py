@@ -22,6 +22,7 @@ from muster_agent.checks.run_admission import NodeBusy
 from muster_agent.fleet.interfaces import read_interfaces
 from muster_agent.fleet.iperf_wire import (
     PORTS,
+    REOPEN_S,
     ClientRequest,
     InterfaceList,
     InterfacesRequest,
@@ -48,8 +49,7 @@ IPERF_STRUCTS = (InterfaceList, IperfServers, IperfOutcomes)
 TURN_S = 10.0  # limit for the check that the node is idle
 # errors of a client that connects while an iperf3 server reopens its port after a test
 NOT_YET = ("Connection reset", "Connection refused", "busy running a test")
-TRIES = 3
-AGAIN_S = 0.5
+AGAIN_S = 0.5  # pause between two tries
 BEAT_S = 5.0  # interval of empty lines, which reveal a dead connection
 
 Done = TypeVar("Done")
@@ -195,19 +195,19 @@ async def _run_test(agent: "Agent", body: ClientRequest, number: int, *, reverse
     )
     bind = f"{test.address}%{test.interface}"
     view = agent.local.view
-    for attempt in range(TRIES):
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + REOPEN_S
+    while True:
         try:
             if view.commands.which("iperf3") is None:
                 raise ToolMissing("iperf3", "iperf3")
-            report = await run_client(view, test.server, parameters, bind=bind, reverse=reverse)
+            return IperfOutcome(
+                number, reverse, await run_client(view, test.server, parameters, bind=bind, reverse=reverse)
+            )
         except CannotTell as error:
-            trouble = error.message
-            if attempt + 1 == TRIES or not any(text in trouble for text in NOT_YET):
-                break
-            await asyncio.sleep(AGAIN_S)
-        else:
-            return IperfOutcome(number, reverse, report)
-    return IperfOutcome(number, reverse, trouble=shorten(trouble))
+            if loop.time() >= deadline or not any(text in error.message for text in NOT_YET):
+                return IperfOutcome(number, reverse, trouble=shorten(error.message))
+        await asyncio.sleep(AGAIN_S)
 
 
 async def _run_in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive: Receive, *, force: bool) -> Done:

@@ -15,6 +15,7 @@ from muster_agent.fleet import PeerAgent
 from muster_agent.fleet.interfaces import InterfacePair, NodeInterface, pair_interfaces, servers_per_interface
 from muster_agent.fleet.iperf_wire import (
     PORTS,
+    REOPEN_S,
     ClientRequest,
     IperfOutcome,
     IperfOutcomes,
@@ -70,7 +71,7 @@ class MeetingSettings(msgspec.Struct, frozen=True):
     @property
     def tests_s(self) -> float:
         """Longest duration of the tests, both directions together."""
-        return 2 * (self.seconds + self.omit_seconds + CONNECT_S + BEYOND_S)
+        return 2 * (REOPEN_S + self.seconds + self.omit_seconds + CONNECT_S + BEYOND_S)
 
     @property
     def meeting_s(self) -> float:

@@ -32,7 +32,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 
     exit_code:  None if it did not exit on its own (missing, timed out); negative: minus the signal that killed it
     missing:    why it could not be started; empty if it ran
-    timed_out:  we killed it at its timeout
+    timed_out:  we killed it at its timeout, which is then its duration_s
     truncated:  stdout or stderr exceeded the limit; the rest was read and discarded
     """
 
@@ -144,7 +144,7 @@ class LocalCommands:
             stderr=bytes(err.data),
             timed_out=timed_out,
             truncated=out.truncated or err.truncated,
-            duration_s=time.monotonic() - started,
+            duration_s=timeout_s if timed_out else time.monotonic() - started,
         )
 
     def which(self, name: str) -> str | None:

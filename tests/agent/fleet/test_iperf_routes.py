@@ -6,18 +6,23 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
 
 import httpx2
 import msgspec
 import pytest
 import uvicorn
+from tests.loop_time import LoopTime
 from tests.machine import needs
 from tests.plain_http import plain_http
 from tests.processes import processes_with
 
 from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.run_admission import CpuShare, RunQueue
+from muster_agent.fleet import iperf_routes
 from muster_agent.fleet.interfaces import addresses_in, default_device, servers_per_interface
+from muster_agent.fleet.iperf_routes import NOT_YET
 from muster_agent.fleet.iperf_wire import PORTS, IperfServers
 from muster_agent.http.routes import BODY_LIMIT, make_app
 from muster_agent.idle.occupancy import WHOLE_NODE, RunScope
@@ -121,7 +126,8 @@ class Lines:
 
 
 @pytest.fixture
-async def node() -> AsyncIterator[Node]:
+async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
+    monkeypatch.setattr(iperf_routes, "run_server", partial(run_server, start_s=FAR_S))
     made = Node()
     listener = socket.create_server(("127.0.0.1", 0))
     made.base = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -136,6 +142,13 @@ async def node() -> AsyncIterator[Node]:
     await made.until_none_is_left()
 
 
+async def send_to(port: int) -> Any:
+    client = await asyncio.create_subprocess_exec(
+        *("iperf3", "-c", "127.0.0.1", "-p", str(port), "-n", "100M", "-J"), stdout=asyncio.subprocess.PIPE
+    )
+    return json.loads((await client.communicate())[0])
+
+
 @needs("iperf3")
 async def test_a_server_listens_while_its_connection_is_open_and_serves_more_than_one_test(node: Node):
     async with node.servers() as lines:
@@ -148,12 +161,11 @@ async def test_a_server_listens_while_its_connection_is_open_and_serves_more_tha
         refused = await node.post("/iperf/client", {"tests": [{**HERE, "server": "127.0.0.1", "port": 5201}], **SHORT})
         assert refused.status_code == 409
         for _ in range(2):
-            client = await asyncio.create_subprocess_exec(
-                *("iperf3", "-c", "127.0.0.1", "-p", str(listening.port), "-n", "100M", "-J"),
-                stdout=asyncio.subprocess.PIPE,
-            )
-            output, _ = await client.communicate()
-            assert json.loads(output)["end"]["sum_received"]["bytes"] > 0
+            async with asyncio.timeout(FAR_S):
+                said = await send_to(listening.port)
+                while any(text in said.get("error", "") for text in NOT_YET):
+                    said = await send_to(listening.port)
+            assert said["end"]["sum_received"]["bytes"] > 0, said
     await node.until_none_is_left()
     await until(lambda: not node.agent.queue.running_heavy)
 
@@ -166,10 +178,11 @@ async def test_each_server_has_a_port_of_its_own(node: Node):
 
 
 @needs("iperf3")
-async def test_servers_end_with_their_time(node: Node):
-    async with node.servers(seconds=2.0) as lines:  # the start of iperf3 is part of it
+async def test_servers_end_with_their_time(node: Node, loop_time: LoopTime):
+    async with node.servers(seconds=60.0) as lines:
         assert (await lines.next()).servers
-        assert "2 s" in (await lines.next()).error
+        await loop_time.passes(60)
+        assert "60 s" in (await lines.next()).error
     await node.until_none_is_left()
 
 
@@ -218,7 +231,7 @@ async def test_an_address_that_is_not_here_is_refused_with_iperf3s_word(node: No
 @needs("iperf3")
 async def test_a_client_reports_both_ways(node: Node):
     port = a_free_port()
-    async with run_server(NodeView(), "127.0.0.1", port, once=False):
+    async with run_server(NodeView(), "127.0.0.1", port, once=False, start_s=FAR_S):
         answer = await node.post("/iperf/client", {"tests": [{**HERE, "server": "127.0.0.1", "port": port}], **SHORT})
     outcomes = answer.json()["outcomes"]
     assert [outcome["reverse"] for outcome in outcomes] == [False, True]
@@ -234,11 +247,15 @@ async def test_a_client_reports_both_ways(node: Node):
         "the server is busy running a test. try again later",
     ],
 )
-async def test_a_server_that_ends_one_test_before_the_next_is_asked_again(node: Node, error: str):
+async def test_a_server_that_ends_one_test_before_the_next_is_asked_again(
+    node: Node, error: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(iperf_routes, "AGAIN_S", 0.01)
+    monkeypatch.setattr(iperf_routes, "REOPEN_S", FAR_S)
     run, sent_away = node.commands.run, []
 
     async def run_or_be_sent_away(argv, **options):  # type: ignore[no-untyped-def] # as LocalCommands has it
-        if "-R" not in argv or sent_away:
+        if "-R" not in argv or len(sent_away) == 5:
             return await run(argv, **options)
         sent_away.append(argv)
         said = {"start": {}, "end": {}, "error": error}
@@ -246,14 +263,15 @@ async def test_a_server_that_ends_one_test_before_the_next_is_asked_again(node: 
 
     node.commands.run = run_or_be_sent_away  # type: ignore[method-assign]
     port = a_free_port()
-    async with run_server(NodeView(), "127.0.0.1", port, once=False):
+    async with run_server(NodeView(), "127.0.0.1", port, once=False, start_s=FAR_S):
         answer = await node.post("/iperf/client", {"tests": [{**HERE, "server": "127.0.0.1", "port": port}], **SHORT})
-    assert sent_away
+    assert len(sent_away) == 5
     assert [bool(outcome.get("report")) for outcome in answer.json()["outcomes"]] == [True, True]
 
 
 @needs("iperf3")
-async def test_a_client_without_a_server_says_why(node: Node):
+async def test_a_client_without_a_server_says_why(node: Node, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(iperf_routes, "REOPEN_S", 0.0)
     test = {**HERE, "server": "127.0.0.1", "port": a_free_port()}
     answer = await node.post("/iperf/client", {"tests": [test], **SHORT})
     assert "refused" in answer.json()["outcomes"][0]["trouble"]

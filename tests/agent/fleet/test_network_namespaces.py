@@ -11,8 +11,8 @@ from tests.agent.network_fabric import FAST, LIMIT_S, SLOW, Fabric, fabric, wait
 
 from muster_checks.base.vocabulary import Result, Verdict
 
-# losses are how a token bucket slows TCP down; a sound link may do an eighth of its rate, as machines stall
-SHORT = ("seconds=1", "omit_seconds=0", "clients=2", "max_retransmits_per_gb=1e9", "min_share_of_peers=0.25")
+# losses are how a token bucket slows TCP down; a sound link may do a third of its rate, as machines stall
+SHORT = ("seconds=4", "omit_seconds=0", "clients=2", "max_retransmits_per_gb=1e9", "min_share_of_peers=0.1")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_the_host_whose_link_is_slow_is_named_and_no_iperf3_is_left(made: Fabric
     passed = {node for node, result in found.items() if result.verdict is Verdict.PASS}
     assert passed == {"node-1", "node-2", "node-4"}, told(found)
     assert found["node-3"].reason == "SlowNetwork"
-    assert not made.iperfs()
+    wait_until(lambda: not made.iperfs())
 
 
 def test_the_management_plane_is_another_network(made: Fabric):
@@ -57,7 +57,7 @@ def test_the_management_plane_is_another_network(made: Fabric):
     made.start_hosts()
     found = made.measure(*SHORT, "plane=mgmt")
     assert blamed(found) == {"node-2": "nic/eth0"}, told(found)
-    assert not made.iperfs()
+    wait_until(lambda: not made.iperfs())
 
 
 def test_several_servers_of_a_node_share_its_link_and_add_up(made: Fabric):
@@ -65,7 +65,7 @@ def test_several_servers_of_a_node_share_its_link_and_add_up(made: Fabric):
     made.start_hosts()
     found = made.measure(*SHORT, "servers=3", "link_gbit_per_s=0.1", "min_share_of_link=0.2")
     assert {result.verdict for result in found.values()} == {Verdict.PASS}, told(found)
-    assert not made.iperfs()
+    wait_until(lambda: not made.iperfs())
 
 
 def test_no_iperf3_is_left_when_who_measures_is_killed(made: Fabric):

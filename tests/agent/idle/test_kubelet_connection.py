@@ -174,7 +174,7 @@ async def test_a_kubelet_that_hangs_is_not_waited_for_and_then_asked_again(path:
         assert "0.2 s" in await why_unknown(resources)
         go_on.set()
         kubelet.answer = GPU
-        resources._answer_s = PATIENT_S
+        resources.answer_s = PATIENT_S
         assert await resources.holders()  # the same connection: there is no other
 
 

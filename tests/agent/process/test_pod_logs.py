@@ -129,7 +129,7 @@ def test_there_is_none_without_need(tmp_path: Path, others: dict[str, object]) -
 async def test_the_kubelet_says_which_pods_hold_accelerators(tmp_path: Path) -> None:
     path = tmp_path / "kubelet.sock"
     answer = pod("train-0", devices("nvidia.com/gpu", "GPU-1"), namespace="ml") + pod("web", namespace="ml")
-    kubelet = PodResources(path)
+    kubelet = PodResources(path, answer_s=60.0)
     without = AgentPodLogs(kubelet, None)
     with pytest.raises(CannotTell):
         await without.accelerator_pods()
@@ -157,8 +157,12 @@ def test_an_agent_that_became_nobody_reads_the_logs_of_accelerator_pods(place: P
     here.config.write_text(yaml.safe_dump(config))
     answer = pod("train-0", devices("nvidia.com/gpu", "GPU-1"), namespace="ml") + pod("web", namespace="ml")
     with Kubelet(answer).listens(socket), here.running() as agent:
-        until(lambda: "pod/ml/train-0" in agent.get("/status?check=containerlog"), lambda: agent.log)
-        said = agent.get("/status?check=containerlog&format=json")
+
+        def found() -> str:
+            text = agent.get("/status?check=containerlog&format=json")
+            return text if "pod/ml/train-0" in text else ""
+
+        said = until(found, lambda: agent.log)
         rights = agent.rights()
         helpers = Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text().split()
         assert [remaining_privileges(each, 0, 0) for each in helpers] == [[]]

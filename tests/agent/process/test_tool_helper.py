@@ -63,6 +63,12 @@ class Recording:
         return name
 
 
+async def until_ran(runner: Recording, tools: int) -> None:
+    async with asyncio.timeout(GUARD_S):
+        while len(runner.ran) < tools:  # noqa: ASYNC110 - of a thread
+            await asyncio.sleep(0.01)
+
+
 @contextlib.asynccontextmanager
 async def helped(by: Run, local: Recording) -> AsyncIterator[HelperCommands]:
     """A client, with its helper in a thread of this process."""
@@ -174,9 +180,7 @@ async def test_of_more_disks_than_the_helper_has_places_each_gets_its_turn() -> 
     async with helped(root, Recording()) as client:
         disks = [f"/dev/nvme{number}" for number in range(2 * AT_ONCE)]
         answers = asyncio.gather(*(client.run([*SMARTCTL[:-1], disk], timeout_s=GUARD_S) for disk in disks))
-        async with asyncio.timeout(GUARD_S):
-            while len(root.ran) < AT_ONCE:  # noqa: ASYNC110 - of a thread
-                await asyncio.sleep(0.01)
+        await until_ran(root, AT_ONCE)
         root.gate.set()
         assert [answer.stdout.split()[-1].decode() for answer in await answers] == disks
 
@@ -189,6 +193,7 @@ async def test_a_tool_that_does_not_end_is_not_started_again(monkeypatch: pytest
         try:
             for _ in range(3):
                 assert (await client.run(SMARTCTL, timeout_s=0.2)).timed_out
+            await until_ran(root, 1)
             assert root.ran == [SMARTCTL]
             both = asyncio.gather(*(client.run(SMARTCTL, timeout_s=GUARD_S) for _ in range(2)))
             await asyncio.sleep(0)
@@ -239,7 +244,7 @@ async def test_whatever_a_tool_does_has_an_output(script: str, timeout_s: float,
 
 async def test_a_tool_that_is_not_installed_is_missing() -> None:
     async with helped(lambda _, timeout_s: run_tool(("no-such-tool",), timeout_s), Recording()) as client:
-        assert (await client.run(SMARTCTL, timeout_s=0.5)).missing == "not found"
+        assert (await client.run(SMARTCTL, timeout_s=GUARD_S)).missing == "not found"
 
 
 async def test_a_client_whose_helper_has_ended_ends_too() -> None:

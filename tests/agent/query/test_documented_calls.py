@@ -101,9 +101,12 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedNode]:
             links.ip(there, "addr", "add", f"{each}/24", "dev", "eth0")
         links.rate("eth0", "100mbit")
         made = RecordedNode(tmp_path_factory.mktemp("node"), here, etc)
-        served = ["ip", "netns", "exec", there, "iperf3", "-s", "-B", PEERS[0]]
-        with made.agent(), subprocess.Popen(served, stdout=subprocess.DEVNULL) as server:
+        served = ["ip", "netns", "exec", there, "iperf3", "-s", "--forceflush", "-B", PEERS[0]]
+        with made.agent(), subprocess.Popen(served, stdout=subprocess.PIPE) as server:
             try:
+                assert server.stdout is not None
+                while b"Server listening" not in (line := server.stdout.readline()):
+                    assert line
                 yield made
             finally:
                 server.kill()

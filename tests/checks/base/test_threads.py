@@ -35,6 +35,11 @@ class Driver:
         self.answers.wait()
         return number
 
+    async def begins(self) -> None:
+        async with asyncio.timeout(60):
+            while not self.reads:  # noqa: ASYNC110 - of a thread
+                await asyncio.sleep(0.01)
+
 
 async def test_while_a_read_hangs_no_other_thread_is_taken_and_the_next_one_reads_anew():
     node, driver, turns = NodeView(), Driver(), []
@@ -44,6 +49,7 @@ async def test_while_a_read_hangs_no_other_thread_is_taken_and_the_next_one_read
     for turn in turns[:4]:
         turn.cancel()
     await asyncio.gather(*turns[:4], return_exceptions=True)
+    await driver.begins()
     assert (driver.reads, turns[4].done()) == (1, False)
     driver.answers.set()
     assert await turns[4] == 2
@@ -52,7 +58,7 @@ async def test_while_a_read_hangs_no_other_thread_is_taken_and_the_next_one_read
 async def test_other_nodes_and_other_reads_do_not_wait_for_one_that_hangs():
     node, driver = NodeView(), Driver()
     hanging = asyncio.create_task(in_thread(node, driver.read))
-    await asyncio.sleep(0)
+    await driver.begins()
     assert await in_thread(node, int, "7") == 7
     driver.answers.set()
     assert await in_thread(NodeView(name="node-2"), driver.read) == 2

@@ -229,8 +229,8 @@ async def test_eight_gpus_are_measured_by_one_child(tmp_path: Path, module: str,
 
 @pytestmark_library
 async def test_a_gpu_that_hangs_costs_only_itself(tmp_path: Path) -> None:
-    sweep = await swept(tmp_path, "copies", per_gpu_s=1.0, hang=5)
-    assert missing_facts(sweep.gpus[5].trouble, "1 s") == []
+    sweep = await swept(tmp_path, "copies", per_gpu_s=10.0, hang=5)
+    assert missing_facts(sweep.gpus[5].trouble, "10 s") == []
     assert [gpu.index for gpu in sweep.gpus if gpu.result is None] == [5]
     assert len(sweep.gpus) == 8
 

@@ -169,8 +169,8 @@ async def test_a_dcgmi_out_of_time_can_tell_its_host_engine_to_stop(
     program.write_text(f"#!/bin/sh\ntrap 'echo stopped > {tmp_path}/told; exit 0' TERM\nwhile :; do sleep 0.05; done\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    with pytest.raises(CannotTell, match=r"\b0\.3 s\b"):
-        await diagnose(NodeView(), ("-r", "1", "-j"), 0.3)
+    with pytest.raises(CannotTell, match=r"\b5 s\b"):
+        await diagnose(NodeView(), ("-r", "1", "-j"), 5.0)
     assert (tmp_path / "told").read_text() == "stopped\n"
 
 

@@ -1,5 +1,6 @@
 """The real iperf3: over loopback, and between network namespaces that the test makes."""
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.checks.ping.namespaces import Inside, Wire, wire
+from tests.loop_time import LoopTime
 from tests.machine import needs
 from tests.processes import processes_with
 
@@ -18,6 +20,7 @@ from muster_checks.iperf.server import run_server
 from muster_checks.testing.recorded import lay_out
 
 pytestmark = needs("iperf3")
+FAR_S = 60.0  # no machine is that slow
 SHORT = {"seconds": 1, "omit_seconds": 0, "clients": 2, "max_retransmits_per_gb": 1e9}
 
 
@@ -48,7 +51,7 @@ def still_runs(port: int) -> list[psutil.Process]:
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 async def test_a_pair_over_loopback_is_measured_and_nothing_stays_behind(port: int, address: str):
     view = NodeView()
-    async with run_server(view, address, port):
+    async with run_server(view, address, port, start_s=FAR_S):
         assert still_runs(port)
         result = await measure(view, address, port)
     assert result.verdict is Verdict.PASS, result
@@ -59,7 +62,7 @@ async def test_a_pair_over_loopback_is_measured_and_nothing_stays_behind(port: i
 
 
 async def test_a_server_that_nobody_used_is_ended_also_when_the_block_fails(port: int):
-    serving = run_server(NodeView(), "127.0.0.1", port)
+    serving = run_server(NodeView(), "127.0.0.1", port, start_s=FAR_S)
     await serving.__aenter__()
     assert still_runs(port)
     failure = LookupError()
@@ -67,9 +70,15 @@ async def test_a_server_that_nobody_used_is_ended_also_when_the_block_fails(port
     assert not still_runs(port)
 
 
-async def test_a_server_serves_no_longer_than_its_limit(port: int):
-    async with run_server(NodeView(), "127.0.0.1", port, limit_s=2.0):  # its start is part of it
-        result = await measure(NodeView(), "127.0.0.1", port, seconds=5)
+async def test_a_server_serves_no_longer_than_its_limit(port: int, loop_time: LoopTime):
+    async with run_server(NodeView(), "127.0.0.1", port, limit_s=60.0, start_s=FAR_S):
+        # the client's own limit is beyond the server's
+        measuring = asyncio.create_task(measure(NodeView(), "127.0.0.1", port, seconds=60))
+        async with asyncio.timeout(FAR_S):
+            while len(still_runs(port)) < 2:  # noqa: ASYNC110 - told by no event: a process begins
+                await asyncio.sleep(0.02)
+        await loop_time.passes(61)
+        result = await measuring
         assert result.verdict is Verdict.UNKNOWN, result
         assert not still_runs(port)
 
@@ -97,8 +106,8 @@ def ends(made: Wire, root: Path) -> tuple[NodeView, NodeView]:
 async def test_a_narrow_wire_is_slow_against_its_nics_rate(made: Wire, tmp_path: Path):
     here, there = ends(made, tmp_path)
     made.narrow("rate", "200mbit", "burst", "20k", "limit", "100k")
-    async with run_server(there, "10.77.0.2", 5201):
-        result = await measure(here, "10.77.0.2", 5201)
+    async with run_server(there, "10.77.0.2", 5201, start_s=FAR_S):
+        result = await measure(here, "10.77.0.2", 5201, seconds=5)
     assert (result.verdict, result.reason) == (Verdict.WARN, "SlowPair"), result
     bandwidth = result.findings[0].measurements[0]
     assert 0.05 < bandwidth.value < 0.25
@@ -108,8 +117,8 @@ async def test_a_narrow_wire_is_slow_against_its_nics_rate(made: Wire, tmp_path:
 async def test_a_wire_that_carries_its_rate_passes(made: Wire, tmp_path: Path):
     here, there = ends(made, tmp_path)
     made.narrow("rate", "200mbit", "burst", "100k", "limit", "400k")
-    async with run_server(there, "fd77::2", 5201):
-        result = await measure(here, "fd77::2", 5201, link_gbit_per_s=0.2)
+    async with run_server(there, "fd77::2", 5201, start_s=FAR_S):
+        result = await measure(here, "fd77::2", 5201, link_gbit_per_s=0.2, seconds=10)
     assert result.verdict is Verdict.PASS, result
     assert result.findings[0].component == "nic/wire"
 
@@ -121,7 +130,7 @@ async def test_a_connection_that_carries_no_data_is_found(made: Wire, tmp_path: 
         made.ip(namespace, "link", "set", "wire", "gso_max_segs", "1")
     made.ip(made.there, "link", "set", "wire", "mtu", "1400")
     made.ip(made.there, "route", "replace", "10.77.0.0/24", "dev", "wire", "src", "10.77.0.2", "advmss", "1460")
-    async with run_server(there, "10.77.0.2", 5201):
+    async with run_server(there, "10.77.0.2", 5201, start_s=FAR_S):
         result = await measure(here, "10.77.0.2", 5201)
     assert (result.verdict, result.reason) == (Verdict.WARN, "SlowPair"), result
     assert "MTU" in result.message
@@ -129,7 +138,7 @@ async def test_a_connection_that_carries_no_data_is_found(made: Wire, tmp_path: 
 
 async def test_a_wire_that_is_cut_leaves_the_pair_unknown(made: Wire, tmp_path: Path):
     here, there = ends(made, tmp_path)
-    async with run_server(there, "10.77.0.2", 5201):
+    async with run_server(there, "10.77.0.2", 5201, start_s=FAR_S):
         made.ip(made.there, "link", "set", "wire", "down")
         result = await measure(here, "10.77.0.2", 5201)
     assert result.verdict is Verdict.UNKNOWN, result

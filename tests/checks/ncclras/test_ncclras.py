@@ -23,10 +23,16 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.ncclras import NCCLRAS, NcclRasParameters
+from muster_checks.ncclras import client as ras_client
 from muster_checks.ncclras.client import ask
 
 SILENT = report(communicator([rank(0), rank(1)], [missing(2)]))
 WELL = report(communicator([rank(0), rank(1), rank(2)]))
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ras_client, "CONNECT_S", 60.0)  # under load loopback may take longer than another node
 
 
 class Now:

@@ -5,8 +5,10 @@ They need root. Without it the tests fail in CI; on a person's machine they are 
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from tests.machine import require, skip
 
@@ -55,8 +57,12 @@ class Wire:
     def resident(self, namespace: str) -> int:
         """A process that lives in ``namespace`` until the wire goes; its /proc shows the namespace's sockets."""
         argv = ["ip", "netns", "exec", namespace, "sleep", "300"]
-        self._residents.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL))
-        return self._residents[-1].pid
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+        self._residents.append(process)
+        ours = Path("/proc/self/ns/net").readlink()
+        while Path(f"/proc/{process.pid}/ns/net").readlink() == ours:  # it has not moved in yet
+            time.sleep(0.01)
+        return process.pid
 
     def end_residents(self) -> None:
         for process in self._residents:

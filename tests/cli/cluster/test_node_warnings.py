@@ -48,7 +48,7 @@ async def cluster() -> AsyncIterator[Cluster]:
     api = FakeApi()
     await api.start()
     config = ClusterConfig(server=f"http://127.0.0.1:{api.port}", namespace="x", origin="test")
-    async with KubeClient(config, sleep=lambda _: asyncio.sleep(0)) as client:
+    async with KubeClient(config, sleep=lambda _: asyncio.sleep(0), timeout_s=30.0) as client:
         yield Cluster(api, client)
     await api.stop()
 

@@ -126,11 +126,15 @@ async def test_by_policy_it_is_tainted_until_an_agent_is_ready_again_whoever_lea
     await until(partial(cluster.faulty, names[2]), "the new leader has decided")
     await agents.ready(unready, True)
     await agents.start(deleted)
+
+    async def writes(name: str) -> list[Any]:
+        asked = [r for r in control_plane.audit.requests(since) if r.writes and r.status < 300]
+        return [r for r in asked if r.resource == "nodes" and r.name == name]
+
     for name in (unready, deleted):
         await until(partial(untainted, cluster, name), f"{name} is free")
         await cluster.settled(name, "pass")
-        writes = [r for r in control_plane.audit.requests(since) if r.writes and r.resource == "nodes"]
-        assert len([r for r in writes if r.name == name]) == 1
+        assert len(await until(partial(writes, name), "its write is answered")) == 1
         assert (await cluster.events(name))["AgentSilent"].get("count", 1) == 1
 
 

@@ -61,10 +61,13 @@ def policy(folder: Path, more: str = "") -> str:
     return str(file)
 
 
-async def hops(api: KubeClient, node: str) -> list[tuple[str, Verdict]]:
-    """What the doctor says of a canary. Its time passes fifty times as fast, which only shortens its patience."""
+async def hops(
+    api: KubeClient, node: str, *, tick_s: float = 0.05, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+) -> list[tuple[str, Verdict]]:
+    """What the doctor says of a canary. Its time passes by ``tick_s`` twice a look, so its patience is a number of
+    looks: as many as take a minute, twice as long as a person's."""
     ticks = itertools.count()
-    found = judge_canary(await send_canary(api, node, "test", clock=lambda: 0.4 * next(ticks)))
+    found = judge_canary(await send_canary(api, node, "test", sleep=sleep, clock=lambda: tick_s * next(ticks)))
     return [(finding.what.split(":")[0], finding.verdict) for finding in found]
 
 
@@ -74,6 +77,7 @@ async def test_a_canary_travels_the_whole_way_and_taints_nothing(
     [node, empty] = await fleet.create(2, prefix="canary")
     await tainters.start("--policy", policy(tmp_path))
     agent = await start_agent(node)
+    await end_to_end.Cluster(api).settled(node, "pass")
     before = await api.get(f"/api/v1/nodes/{node}")
     words = [sys.executable, "-m", "muster_cli", "doctor", "--kubeconfig", str(control_plane.kubeconfig)]
     ended = await asyncio.create_subprocess_exec(*words, "--canary", node, stdout=subprocess.PIPE)
@@ -85,7 +89,15 @@ async def test_a_canary_travels_the_whole_way_and_taints_nothing(
     health = await api.get(f"{HEALTHS}/{node}")
     assert (health["status"]["verdict"], health["spec"]["canary"]["result"]) == ("PASS", "arrived")
 
-    [first, second] = await asyncio.gather(hops(api, node), hops(api, node))
+    looks, both_sent = itertools.count(1), asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        if next(looks) == 2:
+            both_sent.set()
+        await both_sent.wait()
+        await asyncio.sleep(seconds)
+
+    [first, second] = await asyncio.gather(hops(api, node, sleep=sleep), hops(api, node, sleep=sleep))
     assert [verdict for _, verdict in first + second].count(Verdict.UNKNOWN) == 1, "one has replaced the other"
     assert Verdict.FAIL not in [verdict for _, verdict in first + second]
 
@@ -100,10 +112,10 @@ async def test_a_canary_travels_the_whole_way_and_taints_nothing(
     assert await hops(api, "canary-nowhere") == [("tainter", Verdict.FAIL)]
     assert agent.process is not None
     agent.process.send_signal(signal.SIGSTOP)
-    assert await hops(api, node) == [("agent", Verdict.FAIL)]
+    assert await hops(api, node, tick_s=0.4) == [("agent", Verdict.FAIL)]
     agent.process.send_signal(signal.SIGCONT)
     await replica.stop()
-    assert await hops(api, node) == [("agent", Verdict.PASS), ("tainter", Verdict.FAIL)]
+    assert await hops(api, node, tick_s=0.1) == [("agent", Verdict.PASS), ("tainter", Verdict.FAIL)]
 
 
 async def test_an_empty_budget_is_named_and_the_policy_s_nodes_send_canaries_at_one_write_each(
@@ -157,23 +169,36 @@ async def test_a_canary_is_one_write_and_a_change_of_the_section_one_more(
             for each in asked
         )
 
+    async def answered(number: int) -> bool:
+        return of_tainter() >= number
+
     await until(lambda: period_is(30), "the period is requested")
+    await until(lambda: answered(1), "the write is answered")
     assert of_tainter() == 1
     policy(tmp_path)
     await until(lambda: period_is(None), "no canary is requested any more")
+    await until(lambda: answered(2), "the second write is answered")
     assert of_tainter() == 2
     await replica.stop()
 
+    async def sent() -> str:
+        health = await api.get(f"{HEALTHS}/{node}")
+        return str(health["status"].get("canary", {}).get("at", ""))
+
+    before = await sent()  # of the period of before, if all that took long
     since, begun = control_plane.audit.mark(), time.monotonic()
     await api.patch(f"{HEALTHS}/{node}", {"spec": {"canary": {"periodSeconds": round(SHORTEST_S)}}})
     seen: set[str] = set()
 
     async def third() -> bool:
-        health = await api.get(f"{HEALTHS}/{node}")
-        seen.add(health["status"].get("canary", {}).get("at", ""))
-        return len(seen - {""}) == 3
+        seen.add(await sent())
+        return len(seen - {"", before}) == 3
+
+    async def audited() -> list[Any]:
+        asked = [each for each in control_plane.audit.requests(since) if each.user_agent.startswith("muster-agent/")]
+        return asked if len(asked) >= 3 else []
 
     await until(third, "three canaries arrive")
-    asked = [each for each in control_plane.audit.requests(since) if each.user_agent.startswith("muster-agent/")]
+    asked = await until(audited, "the writes are answered")
     assert {(each.verb, each.resource) for each in asked} == {("patch", "nodehealths/status")}
     assert 3 <= len(asked) <= (time.monotonic() - begun) / SHORTEST_S + 1

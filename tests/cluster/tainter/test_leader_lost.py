@@ -8,6 +8,8 @@ import asyncio
 import json
 import random
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,10 @@ from tests.cluster.tainter.fleet_findings import (
     publish,
     recording,
 )
-from tests.cluster.tainter.test_end_to_end import Cluster, Replica, Tainters, until
+from tests.cluster.tainter.test_end_to_end import Cluster, Replica, Tainters, leader_of, until
 
 from muster_kube.api.errors import NotFound
+from muster_kube.api.times import rfc3339_micro
 from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
 
 cluster, tainters = end_to_end.cluster, end_to_end.tainters  # fixtures
@@ -48,19 +51,31 @@ class Standbys:
         self._cluster = cluster
         self._tainters = tainters
         self._running: list[Replica] = []
+        self._free = asyncio.Event()
 
     async def start(self, count: int, policy: Path) -> None:
         await self._hold("the test")
+        self._holding = asyncio.create_task(self._keep_hold())
         started = [self._tainters.start("--policy", str(policy), wait=False) for _ in range(count)]
         self._running += await asyncio.gather(*started)
 
     async def begin(self) -> Replica:
         """The lease is free; who has taken it?"""
+        self._free.set()
+        await self._holding
         await self._hold("")
         return await self.leader()
 
+    async def _keep_hold(self) -> None:
+        """A hold lasts for a minute at most, which a slow machine may need to start the replicas."""
+        while not self._free.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._free.wait(), 10.0)
+            await self._hold("the test")
+
     async def _hold(self, holder: str) -> None:
         spec = {"holderIdentity": holder, "leaseDurationSeconds": 60, "leaseTransitions": 1}
+        spec["renewTime"] = rfc3339_micro(time.time())
         try:
             await self._cluster.api.patch(f"{LEASES}/{LEASE}", {"spec": spec})
         except NotFound:
@@ -68,13 +83,7 @@ class Standbys:
 
     async def leader(self) -> Replica:
         """Who leads of those that run."""
-
-        async def who() -> list[Replica]:
-            leading = [each for each in self._running if await each.leads()]
-            return leading if len(leading) == 1 else []  # two: asked one after the other, as the lease changed hands
-
-        found: list[Replica] = await until(who, "one of them leads")
-        return found[0]
+        return await leader_of(self._running)
 
     async def kill(self, replica: Replica) -> None:
         replica.process.send_signal(signal.SIGKILL)

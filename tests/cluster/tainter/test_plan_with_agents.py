@@ -106,8 +106,15 @@ async def test_agents_are_asked_in_turn_and_each_round_costs_a_few_writes(
             since = control_plane.audit.mark()
         now.may_end()
         await until(now.is_through, "it has answered, and nothing is left of it")
-    asked = [each for each in control_plane.audit.requests(since) if each.name in {node.name for node in nodes}]
-    writes = Counter((each.verb, each.resource) for each in asked if each.verb in ("create", "update", "patch"))
+
+    async def written() -> Counter[tuple[str, str]] | None:
+        asked = [each for each in control_plane.audit.requests(since) if each.name in {node.name for node in nodes}]
+        made = [each for each in asked if each.verb in ("create", "update", "patch") and each.status < 300]
+        counted = Counter((each.verb, each.resource) for each in made)
+        through = counted["patch", "nodes"] and counted["patch", "nodehealths"]
+        return counted if through and counted["patch", "nodehealths/status"] >= 2 else None
+
+    writes = await until(written, "the writes are answered")
     # the second half of a round: what was found, with the answer or just before it; the request deleted, the label
     # taken off, and the answer, for which nobody waits any more
     assert writes.pop(("patch", "nodehealths/status")) in (2, 3)

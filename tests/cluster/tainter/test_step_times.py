@@ -83,7 +83,9 @@ async def test_the_tainter_judges_a_job_in_a_process_of_its_own(tainters: Tainte
     programs = find_programs(print)
     folder = tmp_path / "prometheus"
     folder.mkdir()
-    backfill(programs, folder, {"even": EVEN}, (time.time() - 30) // WINDOW_S * WINDOW_S - WINDOW_S - 300)
+    # long enough for two windows: the next one may be over when the tainter first looks
+    even = ScrapedJob([[2.6 * each for each in row] for row in slow_job(factor=1.0).seconds])
+    backfill(programs, folder, {"even": even}, (time.time() - 30) // WINDOW_S * WINDOW_S - WINDOW_S - 300)
     with Prometheus(programs, folder, []) as prometheus:
         policy = tmp_path / "policy.yaml"
         policy.write_text(f"rules: []\nsources: {{stepTimes: {{url: '{prometheus.url}'}}}}\n")

@@ -154,6 +154,7 @@ class Soak:
             return self._running(node) != key
 
         await self.cluster.until_faulty(node)
+        await self.cluster.scheduler_shuns(node, self.namespace)
         self._unreported.discard(node)
         await until(gone, f"the job on {node} is interrupted")
         await asyncio.sleep(max(0.0, start + lasts_s - self.now))

@@ -168,7 +168,9 @@ async def test_after_a_401_the_rotated_token_is_tried_once(api, config, wire, tm
         return wire.Reply() if good else wire.Reply(401, wire.failure(401, "Unauthorized"))
 
     api.on("PATCH", PATH, judge)
-    async with KubeClient(replace(config, credentials=FileToken(path, clock=fake_time.clock))) as client:
+    async with KubeClient(
+        replace(config, credentials=FileToken(path, clock=fake_time.clock)), timeout_s=30.0
+    ) as client:
         with pytest.raises(errors.Unauthorized):
             await client.patch(PATH, {})
         assert len(api.asked) == 2
@@ -179,7 +181,7 @@ async def test_after_a_401_the_rotated_token_is_tried_once(api, config, wire, tm
 
 async def test_more_calls_than_connections_wait_their_turn(api, config, wire):
     api.on("GET", PATH, wire.Reply())
-    async with KubeClient(config, max_connections=2) as client:
+    async with KubeClient(config, max_connections=2, timeout_s=30.0) as client:
         await asyncio.gather(*(client.get(PATH) for _ in range(20)))
     assert api.connections <= 2
 
@@ -187,7 +189,7 @@ async def test_more_calls_than_connections_wait_their_turn(api, config, wire):
 async def test_proxies_of_the_environment_are_not_used(api, config, wire, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     api.on("GET", PATH, wire.Reply())
-    async with KubeClient(config) as client:
+    async with KubeClient(config, timeout_s=30.0) as client:
         assert await client.get(PATH) == {}
 
 
@@ -208,7 +210,7 @@ async def test_a_client_that_was_not_entered_says_so(config):
 async def test_a_cancelled_call_gives_its_connection_back(api, config, wire):
     api.on("GET", PATH, wire.Stream())
     api.on("GET", "/x", wire.Reply())
-    async with KubeClient(config, max_connections=1) as client:
+    async with KubeClient(config, max_connections=1, timeout_s=30.0) as client:
         for n in range(3):
             call = asyncio.create_task(client.get(PATH))
             await wire.until(lambda n=n: len(api.asked) > n)

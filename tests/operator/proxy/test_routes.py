@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import httpx2
 import msgspec
 import pytest
+from tests.loop_time import LoopTime
 from tests.operator.proxy.world import FAR_S, World, build_request, partition_name
 from tests.plain_http import plain_http
 
@@ -205,11 +206,14 @@ async def test_health_and_metrics_are_open(served: Served) -> None:
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /stats", b'POST /query HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{"']
 )
-async def test_a_client_that_does_not_finish_its_request_is_dropped_and_delays_no_other(sent: bytes) -> None:
-    async with serving(Limits(read_s=0.5, write_s=FAR_S, idle_s=FAR_S)) as served:
+async def test_a_client_that_does_not_finish_its_request_is_dropped_and_delays_no_other(
+    sent: bytes, loop_time: LoopTime
+) -> None:
+    async with serving(Limits(read_s=FAR_S / 2, write_s=FAR_S, idle_s=FAR_S)) as served:
         reader, writer = await asyncio.open_connection(*served.address)
         writer.write(sent)
         assert (await served.http.get("/health")).status_code == 200
+        await loop_time.passes(FAR_S / 2)
         with contextlib.suppress(ConnectionError):
             async with asyncio.timeout(FAR_S):
                 assert await reader.read() == b""
@@ -246,9 +250,15 @@ async def test_connections_that_ask_nothing_make_room_for_those_that_do() -> Non
                 await writer.wait_closed()
 
 
-async def test_an_answer_that_takes_too_long_is_given_up() -> None:
-    async with serving(Limits(read_s=FAR_S, write_s=0.3, idle_s=FAR_S)) as served:
-        served.world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(slow=2))
+async def test_an_answer_that_takes_too_long_is_given_up(loop_time: LoopTime) -> None:
+    async with serving(Limits(read_s=FAR_S, write_s=FAR_S / 2, idle_s=FAR_S)) as served:
+        await served.world.wait_idle()
+        vipu = served.world.vipus[0]
+        vipu.inner.clocked_fleet.set_faults(InjectedFaults(slow=10))
+        reads = vipu.reads
+        asking = asyncio.create_task(served.http.get("/stats"))
+        await served.world.until(lambda: vipu.reads > reads, "it is asked")
+        await loop_time.passes(FAR_S / 2)  # the client itself waits for twice as long
         with pytest.raises(httpx2.TransportError):
-            await served.http.get("/stats")
+            await asking
         assert (await served.http.get("/health")).status_code == 200

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.operator.vipu.simulator_process import write_vipu
 from tests.operator.vipu.test_tables import ALLOCATIONS, DASHES, HEAD, PARTITIONS
-from tests.processes import has_ended
+from tests.processes import ends_within
 
 from muster_checks.base.commands import LocalCommands, Output
 from muster_operator.vipu.command import CommandController
@@ -100,7 +100,7 @@ time.sleep(3600)
         seconds *= 2
         assert seconds < FAR_S
     for pid in map(int, pids.read_text().split()):
-        assert has_ended(pid)
+        assert ends_within(pid, 60)
 
 
 async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ async def bench(make: Any) -> AsyncIterator[Bench]:
     api = FakeApi()
     await api.start()
     config = ClusterConfig(server=f"http://127.0.0.1:{api.port}", namespace="x", origin="test")
-    async with KubeClient(config, user_agent="test") as client:
+    async with KubeClient(config, user_agent="test", timeout_s=30.0) as client:
         yield Bench(api, client, make)
     await api.stop()
 

@@ -84,7 +84,8 @@ class Bench:
 async def bench() -> AsyncIterator[Bench]:
     api = FakeApi()
     await api.start()
-    async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
+    config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")
+    async with KubeClient(config, timeout_s=30.0) as client:
         made = Bench(api, client)
         parts = [asyncio.create_task(part) for part in (made.tainter.watch(), made.tainter.lead())]
         yield made

@@ -163,7 +163,8 @@ async def test_a_label_without_a_value_is_one() -> None:
 
 async def test_over_http_a_question_is_answered_once_the_nodes_are_known(api: FakeApi) -> None:
     metrics = TainterMetrics()
-    async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
+    config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")
+    async with KubeClient(config, timeout_s=30.0) as client:
         tainter = Tainter(Connections.shared(client), lambda: POLICY, Replica(may_write=lambda: False), metrics)
         nobody: Any = None
         app = make_app(tainter, metrics, nobody, nobody, NodeLocator(client))
@@ -190,7 +191,8 @@ async def test_a_list_of_many_nodes_lets_others_have_their_turn(api: FakeApi) ->
             await asyncio.sleep(0)
             turns += 1
 
-    async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
+    config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")
+    async with KubeClient(config, timeout_s=30.0) as client:
         tainter = Tainter(Connections.shared(client), lambda: POLICY, Replica(may_write=lambda: False), metrics)
         app = make_app(tainter, metrics, nobody, nobody, NodeLocator(client))
         watching = asyncio.create_task(tainter.fleet.node_watch.run())

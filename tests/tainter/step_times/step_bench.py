@@ -168,6 +168,6 @@ async def step_bench() -> AsyncIterator[StepBench]:
     await api.start()
     config = ClusterConfig(server=f"http://127.0.0.1:{api.port}", namespace="x", origin="test")
     server = StepServer()
-    async with KubeClient(config, user_agent="test") as client, serving(server):
+    async with KubeClient(config, user_agent="test", timeout_s=30.0) as client, serving(server):
         yield StepBench(api, client, server)
     await api.stop()

@@ -135,6 +135,9 @@ while True:
     if "-f" not in sys.argv:
         break
     time.sleep(0.01)
+if (home / "lingers").exists():
+    os.close(1)
+    time.sleep(600)
 """
 
 
@@ -234,6 +237,17 @@ async def test_a_journalctl_that_fails_is_reported(
     assert await read_out(stream) == []
     assert missing_facts(stream.health(), "journalctl", "add match: bad") == []
     assert not stream.caught_up
+
+
+async def test_a_journalctl_that_is_slow_to_exit_has_not_failed(
+    journal: Journal, timeline: Timeline, echo: Any, read_out: Any
+) -> None:
+    (journal.home / "lingers").touch()
+    journal.write()
+    stream = journal.stream(timeline, echo(), JournalPlace())
+    assert [sign.message for sign in await read_out(stream)] == ["line 1"]
+    assert stream.health() == ""
+    assert stream.caught_up
 
 
 async def test_a_missing_journalctl_is_reported(timeline: Timeline, echo: Any, read_out: Any, tmp_path: Path) -> None:
