@@ -160,7 +160,7 @@ class Stage:
         self.loki.store.dmesg(fourth, LINE_OF_LOKI)
         await until(self._is_withheld, "more are withheld")
         await self.clear(second)
-        await until(self._second_taint, "the next has its place")
+        await until(lambda: self._is_followed(second), "the next has its place")
         self.nodes[second].says(XID_31)
 
     async def _jobs(self) -> None:
@@ -181,7 +181,7 @@ class Stage:
         await late.until_running()
         moving = await self.bed.submit("moving", training(healthPolicy={"onFault": "Move", "gracePeriodSeconds": 1}))
         await moving.until_running()
-        below = (await moving.pods())["moving-worker-0"]["spec"]["nodeName"]
+        below = (await moving.until_pods_run())["moving-worker-0"]["spec"]["nodeName"]
         for ready in ("False", "True"):
             said = {"conditions": [{"type": "Ready", "status": ready, "reason": "Played"}]}
             await self.bed.api.patch(f"/api/v1/nodes/{below}/status", {"status": said}, kind="strategic")
@@ -198,8 +198,8 @@ class Stage:
         text = (await self.tainter.get("/metrics")).text
         return 'muster_tainter_nodes_withheld{why="budget"} 0.0' not in text
 
-    async def _second_taint(self) -> bool:
-        return sum([bool(await self.taints(name)) for name in self.nodes]) == 2
+    async def _is_followed(self, cleared: str) -> bool:
+        return not await self.taints(cleared) and sum([bool(await self.taints(name)) for name in self.nodes]) == 2
 
     async def taints(self, node: str) -> list[str]:
         return [each["key"] for each in (await self.bed.api.get(f"{NODES}/{node}"))["spec"].get("taints", [])]

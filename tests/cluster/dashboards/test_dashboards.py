@@ -3,6 +3,7 @@
 import math
 import re
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -64,15 +65,23 @@ async def test_every_query_of_every_panel_finds_something(bed: Bed, found: Prome
             raise AssertionError(f"without data: {[each.place for each in left]}") from error
         # each fault is counted, also the first of its check since the tainter started
         [faults] = [each.expr for each in targets() if (each.dashboard, each.panel) == ("muster-tainter", "Faults")]
-        steps = stage.prometheus.query(filled_in(faults, node=node, rate="30m"))
-        assert {each.labels["step"]: each.value for each in steps}["opened"] >= 4
+
+        async def opened() -> bool:
+            steps = stage.prometheus.query(filled_in(faults, node=node, rate="30m"))
+            return {each.labels["step"]: each.value for each in steps}.get("opened", 0) >= 4
+
+        await until(opened, "each fault is counted")  # one scrape that fails hides all series until the next one
         for each in targets():
             _found(stage.prometheus, each, node, started)  # those left out above are PromQL, too
         for uid, board in dashboards().items():
             for variable in board["templating"]["list"]:
                 if variable["type"] == "query":
                     query, label = label_values(variable, node)
-                    assert [s.labels[label] for s in stage.prometheus.query(query) if label in s.labels], (uid, query)
+                    await until(partial(_values, stage.prometheus, query, label), f"{uid}: {query}")
+
+
+async def _values(prometheus: Prometheus, query: str, label: str) -> list[str]:
+    return [each.labels[label] for each in prometheus.query(query) if label in each.labels]
 
 
 def _found(prometheus: Prometheus, target: Target, node: str, since_s: float) -> bool:

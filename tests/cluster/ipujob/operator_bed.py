@@ -26,7 +26,7 @@ from tests.polling import pause_s
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, NotFound
-from muster_operator.admission.configurations import WebhookAddress, webhook_configurations
+from muster_operator.admission.configurations import TIMEOUT_S, WebhookAddress, webhook_configurations
 from muster_operator.admission.server import NAME as WEBHOOKS
 from muster_operator.job.partition_api import PROXY_AUDIENCE, PartitionEntry
 from muster_operator.job.types import API_VERSION, FINALIZER, PLURAL, jobs_path
@@ -190,6 +190,24 @@ class Job:
         [pods] = await until(ask, f"{self.namespace}/{self.name} has the pods {names}")
         return dict(pods)
 
+    async def until_pods_run(self, least: int = 1) -> dict[str, Object]:
+        """Its pods, once there are ``least`` and all of them run: the job already does before its last worker."""
+
+        async def ask() -> dict[str, Object] | None:
+            pods = await self.pods()
+            run = all(pod["status"]["phase"] == "Running" for pod in pods.values())
+            return pods if run and len(pods) >= least else None
+
+        return dict(await until(ask, f"all pods of {self.namespace}/{self.name} run"))
+
+    async def until_event(self, reason: str) -> str:
+        """Its message."""
+
+        async def ask() -> str | None:
+            return (await self.events()).get(reason)
+
+        return str(await until(ask, f"{self.namespace}/{self.name} is told of {reason}"))
+
     async def events(self) -> dict[str, str]:
         """Messages by reason."""
         found = await self.bed.api.get(f"/api/v1/namespaces/{self.namespace}/events")
@@ -298,6 +316,8 @@ class Bed:
         called = WebhookAddress(url=f"https://127.0.0.1:{self.webhook_port}")
         minor = self.minor if ipu_pods else 20
         mutating, validating = webhook_configurations(WEBHOOKS, called, minor=minor, ipu_pods=ipu_pods)
+        for webhook in mutating["webhooks"]:
+            webhook["timeoutSeconds"] = TIMEOUT_S  # else pods pass a starved operator: theirs is short and fails open
         for plural, body in (("mutating", mutating), ("validating", validating)):
             await self.api.create(f"{_REGISTRATION}/{plural}webhookconfigurations", body)
 
@@ -327,10 +347,11 @@ class Bed:
         shape = NodeShape(labels={SELECTOR[0]: SELECTOR[1]}, gpus=0)
         if nodes:
             self.nodes = await self.fleet.create(nodes, prefix=f"ipu-{self.namespace}", shape=shape)
-        self.webhook_port = free_ports(1)[0]
+        # a test may start the proxy again on its port, which no client has then
+        self.webhook_port, proxy_port = free_ports(2)
         await self.start_webhooks(ipu_pods=ipu_pods)
         await self.start_simulator(ipus=ipus, delay_s=delay_s)
-        await self.start_proxy(environ={"MUSTER_VIPU_PROXY_MAX_IPUS": str(max_ipus)})
+        await self.start_proxy(port=proxy_port, environ={"MUSTER_VIPU_PROXY_MAX_IPUS": str(max_ipus)})
         await self.start_operator(*flags, environ={"MUSTER_OPERATOR_MAX_IPUS": str(max_ipus)})
         await self.until_admission()
 
@@ -423,14 +444,17 @@ class Bed:
             assert (await http.delete(self.simulator.url + "/faults")).status_code == 200
 
     async def metrics(self) -> str:
-        """The operator's, as somebody with the right to read them."""
+        """The operator's, as somebody with the right to read them, once the API server knows of that right."""
         assert self.operator is not None
-        token = self.token_for("scraper", reader=True)
-        async with httpx2.AsyncClient(trust_env=False, timeout=WAIT_S, verify=False) as http:
-            url = f"https://{self.operator.told['metrics']}/metrics"
-            answer = await http.get(url, headers={"Authorization": f"Bearer {token}"})
-        assert answer.status_code == 200, answer.text
-        return answer.text
+        url = f"https://{self.operator.told['metrics']}/metrics"
+        headers = {"Authorization": f"Bearer {self.token_for('scraper', reader=True)}"}
+
+        async def ask() -> str:
+            async with httpx2.AsyncClient(trust_env=False, timeout=WAIT_S, verify=False) as http:
+                answer = await http.get(url, headers=headers)
+            return answer.text if answer.status_code == 200 else _Falsy(answer.text)
+
+        return str(await until(ask, "the operator shows its metrics"))
 
     def token_for(self, account: str, *, reader: bool = False) -> str:
         """Of a service account in the test's namespace, with the role that the chart gives to who scrapes."""

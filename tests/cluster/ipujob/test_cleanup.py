@@ -59,6 +59,7 @@ async def test_43_a_failed_job_ends_under_workers_what_still_runs(bed: Bed) -> N
     await bed.start()
     job = await bed.submit("train", training(cleanPodPolicy="Workers"))
     await job.until_running()
+    await job.until_pods_run()
     job.finish("train-worker-1", 1)  # its mpirun would wait for ever
     await until_over(job, "Failed")
     await job.until_pods()

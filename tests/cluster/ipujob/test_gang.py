@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.cluster.ipujob.operator_bed import (
     SELECTOR,
+    WAIT_S,
     Bed,
     Job,
     Object,
@@ -101,7 +102,8 @@ async def until_one_runs(one: Job, other: Job) -> tuple[Job, Job]:
         running = [is_running(await job.status()) for job in (one, other)]
         return {(True, False): (one, other), (False, True): (other, one)}.get((running[0], running[1]))
 
-    runs, waits = await until(ask, "one of two jobs runs")
+    # each time that both try again in one second costs them another hold and a longer delay
+    runs, waits = await until(ask, "one of two jobs runs", 2 * WAIT_S)
     return runs, waits
 
 
@@ -110,24 +112,24 @@ def pending(status: Object) -> Object:
 
 
 async def test_49_a_gang_that_cannot_start_gives_back_what_another_job_then_runs_on(bed: Bed) -> None:
-    await start(bed, "hold_timeout_s: 3\nhold_delay_s: 3600\n", ipus=4, place="first")
+    await start(bed, "hold_timeout_s: 20\nhold_delay_s: 3600\n", ipus=4, place="first")
     large = await bed.submit("large", gang(2, ipus=4))
     await until_half(large)
     assert len(await large.partitions()) == 1
     small = await bed.submit("small", gang(1, ipus=4))
     await small.until_running()
-    assert (await large.pods(), await large.partitions()) == ({}, {}), "both have room only one after the other"
+
+    async def gave_back() -> bool:
+        return (await large.pods(), await large.partitions()) == ({}, {})
+
+    await until(gave_back, "both have room only one after the other")
     said = await large.status()
-    assert "3 s" in said["lastMessage"]
+    assert "20 s" in said["lastMessage"]
     assert "large-worker-" in said["lastMessage"]
     assert (pending(said)["status"], pending(said)["reason"]) == ("True", "GaveBack")
     assert said["givenBack"]["count"] == 1
     assert said["givenBack"]["until"]
-
-    async def told() -> Any:
-        return (await large.events()).get("GaveBack")
-
-    assert "3 s" in await until(told, "an Event")
+    assert "20 s" in await large.until_event("GaveBack")
     # the edit ends the wait of an hour: there is a place for its second worker, once the other job is over
     small.finish("small-launcher")
     await small.until("has completed", lambda status: status.get("launcherStatus") == "Completed")
@@ -139,7 +141,7 @@ async def test_49_a_gang_that_cannot_start_gives_back_what_another_job_then_runs
 
 
 async def test_49_two_jobs_that_each_hold_half_of_the_nodes_both_run(bed: Bed) -> None:
-    await start(bed, "hold_timeout_s: 5\nhold_delay_s: 8\n", ipus=8, one="yes", other="yes")
+    await start(bed, "hold_timeout_s: 20\nhold_delay_s: 8\n", ipus=8, one="yes", other="yes")
     one = await bed.submit("one", gang(2, nodeSelector={"one": "yes"}))
     other = await bed.submit("other", gang(2, nodeSelector={"other": "yes"}))
     halves = [await until_half(one), await until_half(other)]
@@ -168,4 +170,8 @@ async def test_49_two_jobs_submitted_at_once_never_share_the_ipus_between_them(b
     assert len(await runs.partitions()) == 3
     runs.finish(f"{runs.name}-launcher")
     await waits.until_running()
-    assert await runs.partitions() == {}
+
+    async def freed() -> bool:
+        return await runs.partitions() == {}
+
+    await until(freed, "the partitions of the one that ran are free")

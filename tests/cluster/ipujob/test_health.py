@@ -61,7 +61,7 @@ def words(status: Object) -> str:
 
 
 async def nodes_of(job: Job) -> set[str]:
-    return {pod["spec"]["nodeName"] for pod in (await job.pods()).values()}
+    return {pod["spec"]["nodeName"] for pod in (await job.until_pods_run()).values()}
 
 
 async def until_moved(job: Job, number: int) -> Object:
@@ -129,16 +129,18 @@ async def test_63_a_fault_under_a_running_job_is_told_and_by_policy_the_job_stay
 
 async def poplar_says(bed: Bed, job: Job, action: str) -> None:
     """60: the words of a launcher that failed. The job is of restart type ExitCode, and its code is permanent."""
-    await job.bed.api.patch(job.path, {"spec": {"restartPolicy": {"type": "ExitCode", "exitCodes": "137"}}})
+    await job.bed.api.patch(job.path, {"spec": {"restartPolicy": {"type": "ExitCode", "exitCodes": "3"}}})
     error = f"recoverable_runtime_error: [Recovery action: {action}] CIUERRVR.IPUSOFTERR error on IPU 0"
     ended = {"exitCode": 1, "reason": "Error", "message": error}
     name = f"{job.name}-launcher"
     [container] = (await job.pods())[name]["spec"]["containers"]
-    status = {"name": container["name"], "image": "", "imageID": "", "ready": False, "restartCount": 0}
-    await bed.api.patch(
-        f"/api/v1/namespaces/{job.namespace}/pods/{name}/status",
-        {"status": {"phase": "Failed", "containerStatuses": [status | {"state": {"terminated": ended}}]}},
-    )
+    told = {"name": container["name"], "image": "", "imageID": "", "ready": False, "restartCount": 0}
+    status = {
+        "phase": "Failed",
+        "conditions": [{"type": "Ready", "status": "False"}],  # else the kubelet writes a status of its own
+        "containerStatuses": [told | {"state": {"terminated": ended}}],
+    }
+    await bed.api.patch(f"/api/v1/namespaces/{job.namespace}/pods/{name}/status", {"status": status}, kind="strategic")
     await job.until("runs again", lambda s: (s.get("attempt"), s.get("launcherStatus")) == (2, "Running"))
     [entry] = (await job.partitions()).values()
     assert entry.attempt == 2, "it was reset once more"

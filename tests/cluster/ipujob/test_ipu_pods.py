@@ -58,7 +58,7 @@ class PodBed:
     async def refusal(self, ipus: str | None) -> str:
         """Why a pod would be refused; empty if it would not be."""
         try:
-            await self.api.create(self.pods, self.body("probe", ipus), params={"dryRun": "All"})
+            await self.api.create(self.pods, self.body("probe", ipus), params={"dryRun": "All"}, timeout_s=60.0)
         except Invalid as error:
             return error.message
         return ""
@@ -69,7 +69,7 @@ class PodBed:
         return made
 
     async def make(self, name: str, ipus: str | None = "4", **spec: Any) -> Object:
-        return await self.api.create(self.pods, self.body(name, ipus, **spec))
+        return await self.api.create(self.pods, self.body(name, ipus, **spec), timeout_s=60.0)
 
     async def get(self, name: str) -> Object:
         return await self.api.get(f"{self.pods}/{name}")

@@ -43,8 +43,9 @@ async def test_16_a_job_gets_its_finaliser_first_then_partitions_then_pods_and_l
 
     asked = list(bed.control_plane.audit.requests(before))
     writes = [each for each in asked if each.writes and each.user.endswith((":muster-operator", ":muster-vipu-proxy"))]
-    # a review of the user's rights stores nothing
-    writes = [each for each in writes if each.resource not in ("leases", "events", "subjectaccessreviews")]
+    # a review of the user's rights stores nothing, and what is tried again counts once
+    others = ("leases", "events", "subjectaccessreviews")
+    writes = [each for each in writes if each.resource not in others and each.status < 300]
     assert (writes[0].verb, writes[0].resource, writes[0].name) == ("patch", "ipujobs", "train")
     intent = next(n for n, each in enumerate(writes) if each.user.endswith(":muster-vipu-proxy"))
     first_object = next(n for n, each in enumerate(writes) if each.verb == "create" and each.resource == "configmaps")
@@ -97,7 +98,7 @@ async def test_21_the_launcher_comes_after_its_workers_and_waits_for_them_and_a_
     assert "3" in failed["lastMessage"]
     assert condition(failed, "Failed")["status"] == "True"
     assert failed["restartCount"] == 0
-    assert "IPUJobFailed" in await until(job.events, "an Event")
+    await job.until_event("IPUJobFailed")
 
 
 async def test_28_a_worker_that_is_deleted_by_hand_comes_again_on_the_same_partition(bed: Bed) -> None:

@@ -4,6 +4,7 @@ from tests.cluster.ipujob.operator_bed import (
     SELECTOR,
     TEMPLATE,
     Bed,
+    Object,
     bed_fixture,  # noqa: F401 - the fixture
     inference,
     until,
@@ -25,6 +26,10 @@ async def taint(bed: Bed, node: str, *, on: bool) -> None:
     await bed.api.patch(f"/api/v1/nodes/{node}", body)
 
 
+def is_degraded(status: Object) -> bool:
+    return ("HealthDegraded", "True") in [(each["type"], each["status"]) for each in status["conditions"]]
+
+
 async def test_a_tainted_node_gets_no_pod_and_a_job_that_finds_no_other_waits_and_says_so(bed: Bed) -> None:
     await bed.start(nodes=2)
     bad, good = bed.nodes
@@ -40,15 +45,12 @@ async def test_a_tainted_node_gets_no_pod_and_a_job_that_finds_no_other_waits_an
     assert {pod["spec"]["nodeName"] for pod in (await placed.pods()).values()} == {good}
 
     await taint(bed, good, on=True)
+    await placed.until("is told, so the operator knows of the taint", is_degraded)
     waits = await bed.submit("waits", inference(template=TOLERANT))
     said = await waits.until_says("2 ", "muster.dev/faulty")
     assert said["launcherStatus"] == "Pending"
     assert await waits.partitions() == {}
-
-    async def told() -> bool:
-        return "NoHealthyNode" in await waits.events()
-
-    await until(told, "the Event")
+    await waits.until_event("NoHealthyNode")
     insists = await bed.submit("insists", inference(healthPolicy={"tolerateFaulty": True}))
     await insists.until_running()
     await taint(bed, bad, on=False)
@@ -60,11 +62,7 @@ async def test_a_tainted_node_gets_no_pod_and_a_job_that_finds_no_other_waits_an
 async def test_a_job_that_no_node_matches_waits_for_one(bed: Bed) -> None:
     await bed.start(nodes=0)
     job = await bed.submit("serve", inference())
-
-    async def told() -> bool:
-        return "NoHealthyNode" in await job.events()
-
-    await until(told, "the Event")
+    await job.until_event("NoHealthyNode")
     await bed.fleet.create(1, prefix=f"late-{bed.namespace}", shape=NodeShape(labels=dict([SELECTOR]), gpus=0))
     await job.until_running()
 

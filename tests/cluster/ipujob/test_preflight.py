@@ -43,13 +43,6 @@ async def asked_nodes(agents: AnsweringAgents, job: Job) -> list[str]:
     return list(await until(ask, f"{job.name}'s nodes are asked"))
 
 
-async def events(job: Job, reason: str) -> str:
-    async def ask() -> str | None:
-        return (await job.events()).get(reason)
-
-    return str(await until(ask, f"{job.name} is told of {reason}"))
-
-
 async def test_a_launcher_waits_for_its_nodes_and_a_job_leaves_those_that_fail(bed: Bed) -> None:
     await bed.start(nodes=3)
     agents = AnsweringAgents(bed.api)
@@ -68,7 +61,7 @@ async def test_a_launcher_waits_for_its_nodes_and_a_job_leaves_those_that_fail(b
         assert (status["preFlight"]["state"], status.get("moves", 0)) == ("Passed", 0)
         await until(lambda: is_clean(bed), "nothing is asked any more")
         assert (await bed.api.get(f"{HEALTHS}/{bed.nodes[0]}"))["spec"]["requests"] == [ANN]
-        assert "pciebw" in await events(good, "PreFlightPassed")
+        assert "pciebw" in await good.until_event("PreFlightPassed")
 
         # a node that fails, and that no tainter taints
         for node in bed.nodes:
@@ -82,7 +75,7 @@ async def test_a_launcher_waits_for_its_nodes_and_a_job_leaves_those_that_fail(b
         )
         assert (status["restartCount"], status["lastMove"]["nodes"]) == (0, [first])
         assert first not in {pod["spec"]["nodeName"] for pod in (await bad.pods()).values()}
-        told = await events(bad, "PreFlightFailed")
+        told = await bad.until_event("PreFlightFailed")
         for fact in (first, "pciebw", "FAIL: LowBandwidth: 3 GB/s"):
             assert fact in told
         assert "taints" not in (await bed.api.get(f"/api/v1/nodes/{first}"))["spec"]
@@ -92,7 +85,7 @@ async def test_a_launcher_waits_for_its_nodes_and_a_job_leaves_those_that_fail(b
             agents.say(node, "")
         late = await bed.submit("late", checked(timeoutSeconds=10))
         await late.until_running()
-        assert "10 s" in await events(late, "PreFlightUnknown")
+        assert "10 s" in await late.until_event("PreFlightUnknown")
         await until(lambda: is_clean(bed), "nothing is asked any more")
         assert set(agents.ran.values()) == {1}
 
@@ -109,12 +102,16 @@ async def test_60_after_a_full_reset_agents_are_asked_and_their_word_is_told(bed
         [container] = (await job.pods())[name]["spec"]["containers"]
         said = {"exitCode": 1, "message": "unrecoverable_runtime_error: [Recovery action: FULL_RESET] IPU 0"}
         told = {"name": container["name"], "image": "", "imageID": "", "ready": False, "restartCount": 0}
+        status = {
+            "phase": "Failed",
+            "conditions": [{"type": "Ready", "status": "False"}],  # else the kubelet writes a status of its own
+            "containerStatuses": [told | {"state": {"terminated": said}}],
+        }
         await bed.api.patch(
-            f"/api/v1/namespaces/{bed.namespace}/pods/{name}/status",
-            {"status": {"phase": "Failed", "containerStatuses": [told | {"state": {"terminated": said}}]}},
+            f"/api/v1/namespaces/{bed.namespace}/pods/{name}/status", {"status": status}, kind="strategic"
         )
-        assert "FULL_RESET" in await events(job, "PoplarFullReset")
-        found = await events(job, "FullResetChecked")
+        assert "FULL_RESET" in await job.until_event("PoplarFullReset")
+        found = await job.until_event("FullResetChecked")
         for fact in ("check ipu", node, "LowBandwidth: 3 GB/s"):
             assert fact in found
         assert (await job.status())["launcherStatus"] == "Failed"

@@ -89,9 +89,9 @@ async def test_44_a_job_of_a_queue_holds_nothing_until_it_is_resumed_and_moves_t
     await other.until_gone()
 
     async def on(node: str) -> dict[str, Any]:
-        """Its pods once all of them are there."""
+        """Its pods once all of them run there."""
         status = await job.until_running()
-        pods = await job.pods()
+        pods = await job.until_pods_run(3 if launcher else 2)
         assert {pod["spec"]["nodeName"] for pod in pods.values()} == {node}
         assert len(pods) == (3 if launcher else 2)
         assert (condition(status, "Suspended"), status["restartCount"]) == ("False", 0)

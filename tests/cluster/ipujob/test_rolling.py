@@ -42,7 +42,10 @@ async def roll(bed: Bed, job: Job, image: str, strategy: dict[str, Any]) -> list
     return [
         f"{each.verb} {each.name}"
         for each in asked
-        if each.resource == "pods" and each.writes and each.user.endswith(":muster-operator")
+        if each.resource == "pods"
+        and each.writes
+        and each.user.endswith(":muster-operator")
+        and each.status < 300  # what is tried again counts once
     ]
 
 
@@ -56,6 +59,7 @@ async def test_51_a_changed_template_is_rolled_out_within_its_bounds_and_recreat
     await bed.start()
     job = await bed.submit("serve", inference(instances=3))
     await job.until_running()
+    await job.until_pods_run(3)  # those that do not run are replaced first
     workers = [f"serve-worker-{number}" for number in range(3)]
 
     did = await roll(bed, job, "poplar:2", by("RollingUpdate", unavailable=1))
@@ -86,7 +90,7 @@ async def test_51_a_changed_template_is_rolled_out_within_its_bounds_and_recreat
 
     did = await roll(bed, job, "poplar:5", by("Recreate"))
     assert [each.partition(" ")[0] for each in did] == ["delete"] * 3 + ["create"] * 3
-    assert "RollingUpdate" in await until(job.events, "an Event")
+    await job.until_event("RollingUpdate")
 
     gang = await bed.submit("gang", training())
     with pytest.raises(Invalid, match=r"spec\.workers\.template: "):

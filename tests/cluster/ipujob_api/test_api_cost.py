@@ -27,9 +27,8 @@ def of_ours(request: AuditedRequest) -> bool:
     return request.user.endswith(ACCOUNTS) and request.resource not in NOT_OF_JOBS
 
 
-def writes(bed: Bed, since: int, until_mark: int | None = None) -> Counter[tuple[str, str]]:
-    asked = bed.control_plane.audit.requests(since, until_mark)
-    return Counter((each.verb, each.resource) for each in asked if of_ours(each) and each.writes)
+def writes(bed: Bed, since: int) -> list[AuditedRequest]:
+    return [each for each in bed.control_plane.audit.requests(since) if of_ours(each) and each.writes]
 
 
 class Statuses:
@@ -79,7 +78,8 @@ async def test_a_job_costs_its_objects_its_status_changes_and_its_partitions_int
     job.finish("train-launcher")
     await job.until("is completed", lambda status: status["launcherStatus"] == "Completed")
     await at_rest(bed)
-    found = writes(bed, since)
+    # under load a call may fail and be tried again
+    found = Counter((each.verb, each.resource) for each in writes(bed, since) if each.status < 300)
     changes = found.pop(("patch", "ipujobs/status"))
     intents = found.pop(("patch", "configmaps"))
     assert found == {
@@ -100,9 +100,9 @@ async def test_a_job_costs_its_objects_its_status_changes_and_its_partitions_int
 
 async def at_rest(bed: Bed) -> None:
     """Until nothing of ours has asked anything for a while; far longer than any of it takes, where nothing is to do."""
-    for _ in range(80):
+    for _ in range(40):
         mark = bed.control_plane.audit.mark()
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(IDLE_S)
         if not any(of_ours(each) for each in bed.control_plane.audit.requests(mark)):
             return
     raise AssertionError("the operator does not come to rest")
@@ -129,7 +129,7 @@ async def test_an_operator_at_rest_asks_nothing_and_a_restarted_one_changes_noth
     await bed.operator.stop()
     await bed.start_operator()
     await at_rest(bed)
-    assert writes(bed, since) == {}
+    assert writes(bed, since) == []
     assert {job.name: (await job.get())["metadata"]["resourceVersion"] for job in (running, ended, serve)} == versions
 
 

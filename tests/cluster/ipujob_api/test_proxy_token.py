@@ -67,7 +67,7 @@ async def test_what_the_operator_sends_to_the_proxy_opens_nothing_else(bed: Bed,
         write_kubeconfig(
             stolen, server=plane.server, ca=plane.ca_file.read_bytes(), user=bearer_user(token), namespace=OWN
         )
-        async with KubeClient(load_config(stolen), user_agent="thief") as thief:
+        async with KubeClient(load_config(stolen), user_agent="thief", timeout_s=30) as thief:
             with pytest.raises(Unauthorized):
                 await thief.get("/api/v1/nodes")
 

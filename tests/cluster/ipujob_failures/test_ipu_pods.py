@@ -45,18 +45,20 @@ async def live(job_bed: JobTestBed, operators: ProcessFate, proxys: ProcessFate,
             uid = made["metadata"]["uid"]
             key = f"{life.namespace}/{NAME}"
 
-            def runs(key: str = key, uid: str = uid) -> bool:
+            config = f"ConfigMap/{config_map_name(4, f'{number:016x}')}"
+
+            def runs(key: str = key, uid: str = uid, config: str = config) -> bool:
                 pod = life.kubelets.pods.get(key)
+                entries = life.watcher.tracker(life.namespace).values()
                 return (
                     pod is not None
                     and (pod.metadata.uid, pod.status.phase) == (uid, "Running")
                     and pod.metadata.annotations.get(PARTITION) == name
+                    and [(each.job, each.state, each.size) for each in entries] == [(uid, "active", 4)]
+                    and config in life.watcher.small(life.namespace)
                 )
 
             await life.until(runs, f"pod {number} has its partition")
-            (entry,) = life.watcher.tracker(life.namespace).values()
-            assert (entry.job, entry.state, entry.size) == (uid, "active", 4)
-            assert f"ConfigMap/{config_map_name(4, f'{number:016x}')}" in life.watcher.small(life.namespace)
             if number == 1:
                 life.kubelets.finish(key)
                 await life.until(lambda: holds_nothing(life), "the partition of the pod that ended is returned")
@@ -87,6 +89,10 @@ async def test_59_whoever_ends_after_any_write_leaves_no_partition_behind(
             missed.append(accident)
 
     await for_each(accidents, lived, concurrency=SIDE_BY_SIDE)
+    # the first life was alone, too: what is written about a pod depends on how fast it is
+    crowded, missed = missed, []
+    for accident in crowded:
+        await lived(accident)
     first = {"operator": len(operators.written), "proxy": len(proxys.written)}
     assert [late for late in missed if late[1] < first[late[0]] - SPARE] == []
     await live(job_bed, ProcessFate(unanswered=True), ProcessFate(), gated=gated)
