@@ -13,9 +13,10 @@ from muster_checks.testing.recorded import lay_out
 MACHINE = "10.1.1.1"  # the simulator's first IPU-Machine
 LINE = "-+- Id: [{0}], target: [Fabric], IPU-M host: [" + MACHINE + "], IPU#: [{0}]"
 SCRIPTS = {
-    # all looks of one run see the same: it begins with the list
-    "gc-info": '[ "$1" = -l ] && exec cat list\n[ -e "fails-once-$2" ] && rm "fails-once-$2" && exec cat bad\n'
-    'exec cat "ipu-$2"',
+    # all looks of one run see the same: it begins with the list. Each look at an IPU is noted
+    "gc-info": '[ "$1" = -l ] && exec cat list\n'
+    '[ -e "fails-once-$2" ] && rm "fails-once-$2" && echo failed >> "looks-$2" && exec cat bad\n'
+    'echo usual >> "looks-$2"\nexec cat "ipu-$2"',
     "python3": "exec cat health",
     "gc-monitor": "exec cat monitor",
     "gc-links": "exec cat links",

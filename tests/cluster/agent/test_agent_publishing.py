@@ -331,7 +331,8 @@ def test_a_second_agent_that_claims_a_held_node_is_refused_and_says_so(bench: Be
     until(lambda: bench.status(node)["agent"]["podUID"] == "pod-1", what="a claim is answered")
     assert bench.findings(node) == [], "the refused one has published nothing"
     assert first.stop() == 0
-    until(lambda: bench.findings(node), what="the node was given back, and the second takes it")
+    # a starved first may not have had the time to give the node back: then the second waits for two graces
+    until(lambda: bench.findings(node), timeout_s=300.0, what="the second takes the node")
     assert bench.status(node)["agent"]["podUID"] == "pod-2"
 
 
@@ -340,6 +341,7 @@ def test_an_agent_that_stops_in_order_gives_its_node_back(bench: Bench):
     agent = bench.agent(node).start()
     until(lambda: bench.status(node).get("verdict") == "PASS")
     assert bench.status(node)["agent"]["podUID"] == "pod-1"
+    until(lambda: "\nmuster_agent_publishes_total 1.0\n" in agent.get("/metrics")[1], what="its write is answered")
     assert agent.stop() == 0
     assert not bench.status(node)["agent"].get("podUID")
 
@@ -377,6 +379,7 @@ def test_an_agent_without_a_nodehealth_waits_for_it(bench: Bench):
     until(lambda: bench.findings(node))
 
 
+@pytest.mark.alone
 def test_the_idle_agent_stays_within_its_memory_and_cpu(bench: Bench):
     node = bench.node()
     agent = bench.agent(node).start(loads_itself=True)

@@ -205,5 +205,9 @@ async def test_a_tainter_that_is_stopped_deletes_what_it_has_made(bench: Bench):
     asking = asyncio.create_task(bench.post(bench.token(bench.one), bindTimeoutSeconds=600))
     await until(bench.left, "something is there")
     assert await bench.replica.stop() == 0
-    assert (await asking).status_code == 503
+    code = 0
+    with contextlib.suppress(httpx2.TransportError):
+        code = (await asking).status_code
+    # who deletes for too long is cut off, by uvicorn's own word
+    assert code == 503 or bench.replica.logged("graceful shutdown exceeded"), code
     await bench.until_nothing_is_left()

@@ -90,6 +90,16 @@ class Cluster:
                 found[path.rpartition("/")[2], metadata.get("namespace", ""), metadata["name"]] = each
         return found
 
+    def settled(self) -> dict[tuple[str, str, str], Object]:
+        """As :meth:`objects`, once each account has the Secret that a controller gives it before Kubernetes 1.24."""
+
+        def so() -> bool:
+            accounts = [each for (kind, *_), each in self.objects().items() if kind == "serviceaccounts"]
+            return self.plane.minor >= 24 or all(each.get("secrets") for each in accounts)
+
+        until(so, "all accounts have their Secrets")
+        return self.objects()
+
     def token(self, namespace: str, account: str, pod: Object | None = None) -> str:
         """Bound to ``pod``, as the kubelet has it made, or to none."""
         spec: Object = {}
@@ -257,7 +267,7 @@ def rest(objects: dict[tuple[str, str, str], Object]) -> dict[tuple[str, str, st
 
 def test_installed_once_and_upgraded_twice_nothing_changes(clean: Cluster) -> None:
     printed = clean.upgrade("gc", "--set", GUIDE)
-    first = clean.objects()
+    first = clean.settled()
     again = clean.upgrade("gc", "--set", GUIDE)
     second = clean.objects()
     clean.upgrade("gc", "--set", GUIDE)
@@ -439,7 +449,7 @@ def test_a_helm_that_was_killed_half_way_is_healed_as_the_page_says(clean: Clust
     typist.type("helm uninstall RELEASE --no-hooks")
     clean.beside(clean.upgrade, "default", "gc-ipu-operator-crds")
 
-    installed = clean.objects()
+    installed = clean.settled()
     assert ("daemonsets", "autopilot", "autopilot-daemon-gc") in installed
 
     make_old(clean.admin)
@@ -477,7 +487,7 @@ def test_values_of_an_older_chart_are_refused_with_what_to_type_instead(clean: C
     (older / "templates" / "dashboards.yaml").unlink()
     given = ("--set", "vipuControllers=pod1:8090:ipunode=pod1")
     clean.helm.run("install", "gc", str(older), "--namespace", "default", *given)
-    kept = clean.objects()
+    kept = clean.settled()
 
     with pytest.raises(Refused, match=r"(?s)grafana.*--reset-then-reuse-values"):
         clean.upgrade("gc", "--reuse-values")
@@ -510,6 +520,8 @@ def test_on_openshift_the_constraints_of_its_accounts_come_and_go_with_the_relea
     clean.admin.create(CRDS, definition())
     try:
         until(lambda: clean.admin.exists(made), f"{name} is served")
+        group = name.partition(".")[2]  # which helm looks for
+        until(lambda: group in [each["name"] for each in clean.admin.get("/apis")["groups"]], f"{group} is listed")
         clean.install()
         installed = clean.admin.get(f"{made}/muster-agent")
         rendered = clean.helm.run("template", "gc", str(CHART), "--validate", "-s", "templates/openshift.yaml")
@@ -537,7 +549,7 @@ def test_whichever_of_the_pages_lines_is_typed_the_release_goes_on_from_it(
     typist.type("helm upgrade muster helm/muster --install --set image.repository=REGISTRY/muster")
     assert "dry_run: false" in clean.admin.get(settings)["data"]["tainter.yaml"]
     assert images(clean) == {f"registry.invalid/muster:{product.project_version()}"}
-    installed = clean.objects()
+    installed = clean.settled()
     typist.type("helm upgrade muster helm/muster --install --set image.repository=REGISTRY/muster")
     assert rest(clean.objects()) == rest(installed)
 

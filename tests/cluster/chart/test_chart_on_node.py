@@ -3,6 +3,7 @@ that the chart gives them and no other. The agent reads this machine's /dev/kmsg
 """
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -207,9 +208,13 @@ def test_every_part_is_ready_and_speaks_of_itself(release: Release) -> None:
             (container,) = pod["status"]["containerStatuses"]
             # a pod that is slow to start on a busy machine is started again: that is not what is asked here
             assert (container["ready"], container["image"]) == (True, IMAGE), release.state()
-    health = release.node.plane.admin.get(f"/apis/muster.dev/v1alpha1/nodehealths/{release.node.name}")
     (agent,) = release.pods("muster-agent")
-    assert health["status"]["agent"]["podUID"] == agent["metadata"]["uid"]
+
+    def publishes() -> bool:
+        health = release.node.plane.admin.get(f"/apis/muster.dev/v1alpha1/nodehealths/{release.node.name}")
+        return bool(health.get("status", {}).get("agent", {}).get("podUID") == agent["metadata"]["uid"])
+
+    until(publishes, release.state)
 
 
 def test_the_agent_gives_back_every_right(release: Release) -> None:
@@ -261,14 +266,22 @@ def test_a_kernel_line_keeps_pods_off_the_node_until_it_is_cleared(release: Rele
     admin = release.node.plane.admin
     pods = f"/api/v1/namespaces/{real_namespace}/pods"
     container = {"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "command": ["sleep", "600"]}
-    admin.create(pods, {"metadata": {"name": "job"}, "spec": {"containers": [container]}})
+    events = f"/api/v1/namespaces/{real_namespace}/events"
 
-    def refusals() -> list[str]:
-        events = admin.get(f"/api/v1/namespaces/{real_namespace}/events")["items"]
-        return [event["message"] for event in events if event["reason"] == "FailedScheduling"]
+    def refusals(pod: str) -> list[str]:
+        found = admin.get(events, {"fieldSelector": f"involvedObject.name={pod}"})["items"]
+        return [event["message"] for event in found if event["reason"] == "FailedScheduling"]
 
-    until(refusals, release.state)
-    assert "taint" in refusals()[0]  # newer schedulers do not name it
+    def refused(pod: str) -> list[str]:
+        """What the scheduler says of a new one; nothing if it finds a node for it."""
+        spec = {"containers": [container], "terminationGracePeriodSeconds": 1}
+        admin.create(pods, {"metadata": {"name": pod}, "spec": spec})
+        until(lambda: refusals(pod) or "nodeName" in admin.get(f"{pods}/{pod}")["spec"], release.state)
+        return refusals(pod)
+
+    # the scheduler hears of nodes and of pods by two watches
+    next(number for number in itertools.count() if refused(f"probe-{number}"))
+    assert "taint" in refused("job")[0]  # newer schedulers do not name it
     job = admin.get(f"{pods}/job")
     assert (job["status"]["phase"], "nodeName" in job["spec"]) == ("Pending", False)
 

@@ -35,7 +35,8 @@ START_LIMIT_S = 240.0
 CHANGE_LIMIT_S = 120.0
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGTERM)
 OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
-TOLD = re.compile(r"node `\S+` (has|no longer has) ")  # as an agent logs a finding that comes or goes
+# as an agent logs a finding or a lack of an answer that comes or goes, and a leader that it was starved for too long
+TOLD = re.compile(r"node `\S+` (has|no longer has) |check \S+ is (no longer )?UNKNOWN|lost the leadership")
 
 
 class RunningSandbox:
@@ -105,8 +106,8 @@ class RunningSandbox:
             time.sleep(pause_s(begun))
 
     def told(self) -> int:
-        """How many findings have come or gone so far, on all nodes."""
-        return sum(len(TOLD.findall(log.read_text())) for log in self.folder.glob("agent-*.log"))
+        """How often there was something to write so far: findings of all nodes, and new leaders."""
+        return sum(len(TOLD.findall(log.read_text())) for log in self.folder.glob("*.log"))
 
     def logs(self) -> str:
         return "\n".join(f"--- {log.name}\n{log.read_text()[-3000:]}" for log in sorted(self.folder.glob("*.log")))

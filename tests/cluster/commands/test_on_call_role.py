@@ -61,7 +61,7 @@ async def test_a_person_on_call_can_do_what_the_page_asks_for(
 
 async def test_a_person_on_call_may_reach_the_agents_service_and_no_other(on_call: Person) -> None:
     services = "/api/v1/namespaces/muster/services"
-    async with KubeClient(load_config(on_call.kubeconfig)) as client:
+    async with KubeClient(load_config(on_call.kubeconfig), timeout_s=30.0) as client:
 
         async def refused(service: str) -> bool:
             try:

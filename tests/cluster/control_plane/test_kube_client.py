@@ -95,7 +95,7 @@ async def test_errors_come_typed(client, node, control_plane):
     with pytest.raises(errors.Invalid):
         await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "Not A Name"}})
     wrong = replace(client.config, client_certificate=None, client_key=None, credentials=StaticToken("wrong"))
-    async with KubeClient(wrong) as stranger:
+    async with KubeClient(wrong, timeout_s=30.0) as stranger:
         with pytest.raises(errors.Unauthorized):
             await stranger.get(NODES)
 
@@ -103,11 +103,11 @@ async def test_errors_come_typed(client, node, control_plane):
 async def test_another_name_in_the_certificate_can_be_asked_for(client):
     config = replace(client.config, tls_server_name="kubernetes.default.svc")
     try:
-        async with KubeClient(config) as other:
+        async with KubeClient(config, timeout_s=30.0) as other:
             assert (await other.get("/version"))["major"] == "1"
     except errors.Unreachable as error:  # the bed's certificate need not carry that name: then the name was compared
         assert "kubernetes.default.svc" in str(error)  # noqa: PT017 - either outcome shows that the name is used
-    async with KubeClient(replace(client.config, tls_server_name="other.example")) as other:
+    async with KubeClient(replace(client.config, tls_server_name="other.example"), timeout_s=30.0) as other:
         with pytest.raises(errors.Unreachable, match=r"other\.example"):
             await other.get("/version")
 

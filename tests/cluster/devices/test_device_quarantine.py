@@ -14,7 +14,7 @@ from tests.cluster.agent import test_agent_publishing as publishing
 from tests.cluster.agent.test_agent_publishing import Bench
 from tests.cluster.devices import stand_in
 from tests.cluster.tainter import test_end_to_end as end_to_end
-from tests.cluster.tainter.test_end_to_end import HEALTHS, Cluster, Tainters, finding, until
+from tests.cluster.tainter.test_end_to_end import HEALTHS, Cluster, Replica, Tainters, finding, until
 from tests.tainter.devices.device_world import gpu, resource_slice
 
 from muster_cli.__main__ import main
@@ -69,6 +69,16 @@ async def until_rules(api: KubeClient, node: str, count: int) -> list[dict[str, 
     return await rules(api, node)
 
 
+async def until_alone(replica: Replica) -> str:
+    """Its metrics, once they count one device: its rule is written before the Node's PATCH is answered."""
+
+    async def counted() -> str:
+        page = (await replica.get("/metrics")).text
+        return page if 'muster_tainter_devices_quarantined{state="alone"} 1.0' in page else ""
+
+    return str(await until(counted, "one device is kept out alone"))
+
+
 async def test_a_kernel_line_on_a_real_agent_keeps_out_one_gpu_until_a_person_clears_it(
     bench: Bench, tainters: Tainters, fleet: Any, cluster: Cluster, device_api: KubeClient, policy: Path
 ) -> None:
@@ -82,15 +92,14 @@ async def test_a_kernel_line_on_a_real_agent_keeps_out_one_gpu_until_a_person_cl
     assert rule["spec"]["deviceSelector"] == {"driver": "gpu.nvidia.com", "pool": name, "device": "gpu-1"}
     taint = rule["spec"]["taint"]
     assert (taint["key"], taint["effect"]) == ("muster.dev/faulty", "NoSchedule")
+    page = await until_alone(replica)
+    assert "muster_tainter_healthy_devices_lost 0.0" in page
     assert not await cluster.taints(name)
 
     async def told() -> bool:
         return {"NodeFaultOpened", "DeviceQuarantined"} <= (await cluster.events(name)).keys()
 
     await until(told, "the Events")
-    page = (await replica.get("/metrics")).text
-    assert 'muster_tainter_devices_quarantined{state="alone"} 1.0' in page
-    assert "muster_tainter_healthy_devices_lost 0.0" in page
     clear = [{"check": "dmesg", "component": gpu(1), "occurrence": 1, "by": "ada"}]
     await cluster.api.patch(f"{HEALTHS}/{name}", {"spec": {"clear": clear}})
     await until_rules(device_api, name, 0)
@@ -100,11 +109,12 @@ async def test_a_kernel_line_on_a_real_agent_keeps_out_one_gpu_until_a_person_cl
 async def test_a_rule_that_a_person_deletes_or_edits_counts_as_cleared(
     tainters: Tainters, fleet: Any, cluster: Cluster, device_api: KubeClient, policy: Path
 ) -> None:
-    await tainters.start("--policy", str(policy))
+    replica = await tainters.start("--policy", str(policy))
     for name in await fleet.create(2, prefix="gpuperson"):
         await publish(device_api, name)
         await cluster.report(name, bad())
         [rule] = await until_rules(device_api, name, 1)
+        await until_alone(replica)  # a rule that goes before is created again
         path = f"{(await find_api(device_api)).rules}/{rule['metadata']['name']}"
         if name.endswith("0"):
             await device_api.delete(path)
@@ -144,9 +154,9 @@ async def test_without_its_rights_the_node_is_tainted_and_an_event_says_so(
         less.append({"apiGroups": ["resource.k8s.io"], "resources": [resource], "verbs": left})
     await device_api.patch(role, {"rules": less})
     try:
-        replica = await tainters.start("--policy", str(policy))
         [name] = await fleet.create(1, prefix="gpuright")
         await publish(device_api, name)
+        replica = await tainters.start("--policy", str(policy))  # it has read the slice, if it may, when it decides
         await cluster.report(name, bad())
         await cluster.until_faulty(name)
         assert not await rules(device_api, name)
@@ -287,5 +297,6 @@ async def test_leaders_that_are_killed_leave_no_rule_without_a_fault_and_no_faul
     await tainters.start("--policy", str(policy))
     for name in names:
         await until_rules(device_api, name, int(name not in names[:2]))
+        await cluster.until_free(name)  # a leader that is slow to read the slices taints it until the rule is there
         assert not await cluster.taints(name)
     assert len(await rules(device_api)) == len(names) - 2

@@ -9,7 +9,7 @@ from tests.cluster.agent.recorded_gpu_agent import SECOND, FleetAgent
 from tests.cluster.devices import stand_in
 from tests.cluster.devices.device_bed import DeviceBed
 from tests.cluster.devices.device_objects import GPUS, device_name, pci_address
-from tests.cluster.devices.test_device_quarantine import publish, rules, until_rules
+from tests.cluster.devices.test_device_quarantine import publish, rules, until_alone, until_rules
 from tests.cluster.tainter import test_end_to_end as end_to_end
 from tests.cluster.tainter.test_end_to_end import HEALTHS, Cluster, Tainters, finding, until
 from tests.tainter.devices.device_world import address, device, gpu
@@ -102,9 +102,7 @@ async def test_a_kernel_line_on_a_real_agent_keeps_out_one_gpu_until_its_proof_i
         agent.write(XID)
         [rule] = await until_rules(device_api, name, 1)
         assert rule["metadata"]["annotations"]["muster.dev/component"] == gpu(1)
-        page = (await replica.get("/metrics")).text
-        assert 'muster_tainter_devices_quarantined{state="alone"} 1.0' in page
-        assert "muster_tainter_healthy_devices_lost 0.0" in page
+        assert "muster_tainter_healthy_devices_lost 0.0" in await until_alone(replica)
         agent.reboot()
         await until_rules(device_api, name, 0)
         assert await is_closed_by_proof(cluster, name)

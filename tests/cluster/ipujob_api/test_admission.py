@@ -306,7 +306,8 @@ async def test_14_reviews_are_answered_in_their_version_and_junk_is_told_so(
                 found: int = judged["response"]["status"]["code"]
                 return 0 if found == 503 else found  # his rights could not be asked for in time
 
-            assert await until(code, "bob's rights are known") == 403, "bob may not create pods"
+            answered = await until(code, "bob's rights are known")
+            assert answered == 403, "bob may not create pods"
         strange = review({}, "v1")
         strange["request"]["resource"]["resource"] = "pods"
         for path in (MUTATE_PATH, VALIDATE_PATH):

@@ -11,8 +11,6 @@ import yaml
 from tests.cluster.agent import test_agent_publishing as publishing
 from tests.cluster.agent.test_agent_publishing import HEALTHS, XID, AgentProcess, Bench, until
 
-from muster_agent.checks.state_file import FILE_NAME
-
 bench = publishing.bench  # fixture
 
 
@@ -123,8 +121,9 @@ def test_a_line_after_a_clear_survives_the_loss_of_the_agents_state(bench: Bench
     clear(bench, node)
     agent.write(XID % 700)
     until(lambda: has_read(agent, 2), what="the agent has read the second line")
+    until(agent.state.exists, what="its state is saved")
     agent.kill()
-    (agent.state.parent / FILE_NAME).unlink()
+    agent.state.unlink()
     link.mend()
     agent.start()
     until(lambda: bench.findings(node) == [("gpu/0000:3b:00.0", "Xid79", 2)])

@@ -21,10 +21,13 @@ FORGED = finding("Xid48", occurrence=7, component="gpu/0000:5e:00.0") | {"class"
 TRUE = ("gpu/0000:3b:00.0", "Xid79")
 
 
-async def published(bench: Bench, name: str) -> None:
+async def published(bench: Bench, name: str, before: str = "") -> None:
+    """before: when the agent published last before it was restarted."""
+
     async def done() -> bool:
         status = await asyncio.to_thread(bench.status, name)
-        return status.get("agent", {}).get("podUID") == "pod-1" and bool(status.get("bootID"))
+        agents = status.get("agent", {}).get("podUID") == "pod-1" and bool(status.get("bootID"))
+        return agents and status["observedAt"] != before
 
     await until(done, "the agent publishes")
 
@@ -94,8 +97,9 @@ async def test_what_the_agent_found_itself_stays_tainted(
     if state == "lost":
         agent.state.unlink()
     agent.kmsg.write_text("")  # only its memory has the finding
+    before = bench.status(name)["observedAt"]
     agent.start()
-    await published(bench, name)
+    await published(bench, name, before)
     again = finding(occurrence=9)  # a forged firing of what is true
     await forge(bench, cluster, agent, "dmesg", FORGED, again)
 

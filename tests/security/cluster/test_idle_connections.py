@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from tests.agent.kernel_log_only import kernel_log_only
 from tests.cluster.agent.test_agent_publishing import AgentProcess
 from tests.cluster.ipujob.operator_bed import Bed, bed_fixture, training  # noqa: F401 - one is a fixture
@@ -27,6 +28,7 @@ PROBE_S = 5.0  # the shortest timeoutSeconds of the chart's probes
 TAINT_S = 1.0  # DESIGN.md: a kernel line taints within a second
 
 
+@pytest.mark.alone
 async def test_idle_connections_delay_neither_taints_nor_probes(
     tainters: Any,  # noqa: F811 - the fixture
     fleet: SimulatedNodes,

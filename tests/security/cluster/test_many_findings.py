@@ -11,6 +11,7 @@ import signal
 from collections.abc import AsyncIterator
 from functools import partial
 
+import pytest
 from tests.cluster.tainter import test_end_to_end as end_to_end
 from tests.cluster.tainter.test_bad_input import full_report
 from tests.cluster.tainter.test_end_to_end import HEALTHS, Cluster, Replica, Tainters, finding, until
@@ -38,6 +39,7 @@ async def quarter_of_a_core(replica: Replica) -> AsyncIterator[None]:
         os.kill(replica.process.pid, signal.SIGCONT)
 
 
+@pytest.mark.alone
 async def test_others_are_tainted_meanwhile(tainters: Tainters, fleet: SimulatedNodes, cluster: Cluster) -> None:
     replica = await tainters.start()
     taken, *others = await fleet.create(4, prefix="many")

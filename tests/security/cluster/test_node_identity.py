@@ -153,6 +153,7 @@ async def webhook_guard(rendered: Rendered, api: KubeClient, tainters: Tainters)
     [webhook] = configuration["webhooks"]
     path = webhook["clientConfig"]["service"]["path"]
     webhook["clientConfig"] = {"url": f"https://127.0.0.1:1{path}"}  # no Service network here; nobody answers at port 1
+    webhook["timeoutSeconds"] = 30  # a starved tainter that missed the chart's two would let everything pass
     await api.create(CONFIGURATION.rpartition("/")[0], configuration | {"webhooks": [webhook]})
     try:
         replica = await tainters.start("--webhook-port", "0", wait=False)

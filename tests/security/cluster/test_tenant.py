@@ -26,6 +26,7 @@ from tests.cluster.ipujob.operator_bed import (  # noqa: F401 - one is a fixture
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.errors import ApiError, Forbidden, Invalid
+from muster_kube.api.self_reviews import ACCESS_REVIEWS
 from muster_operator.job.names import launcher_account
 from muster_operator.job.types import jobs_path
 
@@ -83,7 +84,14 @@ async def tenant(bed: Bed, name: str, rules: Sequence[Object]) -> AsyncIterator[
     await bed.api.create(
         f"{root}/rolebindings", {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
     )
+    wanted = {"verb": "create", "group": "graphcore.ai", "resource": "ipujobs", "namespace": bed.namespace}
     async with KubeClient(load_config(kubeconfig), user_agent="tenant", timeout_s=60.0) as client:
+
+        async def may() -> bool:
+            review = await client.create(ACCESS_REVIEWS, {"spec": {"resourceAttributes": wanted}})
+            return bool(review["status"]["allowed"])
+
+        await until(may, f"RBAC has heard of the role of {name}")
         yield client
 
 
@@ -143,6 +151,7 @@ async def test_a_job_that_no_webhook_has_seen_gets_no_pods_beyond_the_rules(bed:
     assert [field for field in REFUSED if f"{field}: " not in invalid(status)["message"]] == []
     assert await job.pods() == {}
     assert await job.partitions() == {}
+    await until(job.events, "an Event says so")
     assert (await job.events()).keys() == {"ValidationError"}
 
     await bed.api.patch(job.path, {"spec": {"workers": {"template": {"spec": None}}}})
