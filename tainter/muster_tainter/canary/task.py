@@ -6,19 +6,18 @@ the result of a canary that a person has requested. The agents write the canarie
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from prometheus_client import Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from muster_checks.base.vocabulary import shorten
-from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import NotFound
+from muster_kube.api.client import KubeClient, PatchKind
+from muster_kube.api.errors import Invalid, NotFound
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.controller.backoff import Backoff
-from muster_kube.nodehealth import PATH, NodeHealth
+from muster_kube.nodehealth import PATH, CanaryRequest, NodeHealth
 from muster_tainter.canary.journeys import Journeys, State, choose_nodes
 from muster_tainter.canary.trial import Arrival, try_canary
 from muster_tainter.faults.desired_state import is_managed
@@ -28,6 +27,7 @@ from muster_tainter.metrics import HOP_BUCKETS, TainterMetrics
 from muster_tainter.task_rounds import Rounds
 
 INTERVAL_S = 1.0
+_CANARY = "/spec/canary"
 
 
 class CanaryTask:
@@ -131,8 +131,8 @@ class CanaryTask:
         while self._rounds.changed:
             name = next(iter(self._rounds.changed))
             health = self._fleet.healths.get(name)
-            if health is not None and (body := self._wanted(name, health)):
-                await self._write(name, body)
+            if health is not None:
+                await self._bring_up_to_date(name, health.spec.canary)
             self._rounds.changed.discard(name)  # not before: it is tried again after an error
         return float("inf")
 
@@ -141,26 +141,26 @@ class CanaryTask:
         number = self._fleet.policy().canary.nodes.of(len(managed))
         self._journeys.expect(choose_nodes(managed, number) if number else (), self._replica.clock())
 
-    def _wanted(self, name: str, health: NodeHealth) -> Mapping[str, Any]:
-        """The changes of ``spec.canary``."""
-        now, body = health.spec.canary, dict[str, Any]()
+    async def _bring_up_to_date(self, name: str, now: CanaryRequest) -> None:
         period = int(self._fleet.policy().canary.period) if name in self._journeys.expected else 0
         if now.period_seconds != period:
-            body["periodSeconds"] = period or None
+            await self._write(name, {"spec": {"canary": {"periodSeconds": period or None}}}, "merge")
         known = self._journeys.last(name)
         if now.id and not now.result and known is not None and known.id == now.id and known.outcome is not None:
-            body |= {"result": known.outcome.arrival.value, "message": shorten(known.outcome.text)}
-        return body
+            answer = {"result": known.outcome.arrival.value, "message": shorten(known.outcome.text)}
+            still = {"op": "test", "path": f"{_CANARY}/id", "value": now.id}  # another may have been requested since
+            changes = [{"op": "add", "path": f"{_CANARY}/{key}", "value": value} for key, value in answer.items()]
+            await self._write(name, [still, *changes], "json")
 
-    async def _write(self, name: str, body: Mapping[str, Any]) -> None:
+    async def _write(self, name: str, body: object, kind: PatchKind) -> None:
         if not self._replica.may_write():
             return
         try:
             written = await self._client.patch(
-                f"{PATH}/{name}", {"spec": {"canary": body}}, type=NodeHealth, params={"fieldManager": FIELD_MANAGER}
+                f"{PATH}/{name}", body, kind=kind, type=NodeHealth, params={"fieldManager": FIELD_MANAGER}
             )
-        except NotFound:
-            return
+        except (NotFound, Invalid):
+            return  # deleted, or the test has failed
         self._metrics.writes.labels("canary").inc()
         self._fleet.observe_health(written)
 

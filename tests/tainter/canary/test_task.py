@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 from tests.tainter.fake_fleet import FakeFleet
 
 from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import ApiError, NotFound
+from muster_kube.api.errors import ApiError, Invalid, NotFound
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.nodehealth import AgentIdentity, CanaryReport, CanaryRequest, NodeHealth, NodeHealthSpec
 from muster_tainter.canary.task import CanaryTask
@@ -38,6 +38,7 @@ class World:
         self.now = 1000.0
         self.writes: list[tuple[str, Mapping[str, Any]]] = []
         self.fails: list[Exception] = []
+        self.requested: dict[str, str] = {}  # requests that no watch has delivered yet, by node
         self.no_room = ""
         self.agents_down: set[str] = set()
         replica = Replica(lambda: True, clock=lambda: self.now, now=lambda: 1_767_268_800.0)
@@ -57,11 +58,19 @@ class World:
         if self.fails:
             raise self.fails.pop()
         name = path.rsplit("/", 1)[1]
-        self.writes.append((name, body["spec"]["canary"]))
+        change = body["spec"]["canary"] if isinstance(body, dict) else self.tested(name, body)
+        self.writes.append((name, change))
         before = msgspec.to_builtins(self.healths[name].spec.canary)
-        after = {key: value for key, value in {**before, **body["spec"]["canary"]}.items() if value is not None}
+        after = {key: value for key, value in {**before, **change}.items() if value is not None}
         spec = NodeHealthSpec(canary=msgspec.convert(after, CanaryRequest))
         return msgspec.structs.replace(self.healths[name], spec=spec)
+
+    def tested(self, name: str, operations: list[dict[str, str]]) -> dict[str, str]:
+        """What a JSON patch adds."""
+        requested = {"/spec/canary/id": self.requested.get(name, self.healths[name].spec.canary.id)}
+        if any(requested[each["path"]] != each["value"] for each in operations if each["op"] == "test"):
+            raise Invalid(422, "Invalid", "testing path /spec/canary/id value failed", name)
+        return {each["path"].rsplit("/", 1)[1]: each["value"] for each in operations if each["op"] == "add"}
 
     def observe(self, health: NodeHealth) -> None:
         name = health.metadata.name
@@ -209,6 +218,23 @@ async def test_a_person_s_canary_is_answered_once_beside_the_request() -> None:
         world.task.look_at_all()
         await world.rest()
         assert len(world.writes) == 1
+
+
+async def test_the_result_of_a_request_is_not_written_beside_the_next_one() -> None:
+    world = World(RULES)
+    async with world.leading():
+        first, second = (NodeHealthSpec(canary=CanaryRequest(id=each, by="me")) for each in "xy")
+        world.observe(msgspec.structs.replace(world.healths["n3"], spec=first))
+        world.send("n3", CanaryReport(id="x", at=AT))
+        world.requested["n3"] = "y"
+        world.task.decide("n3")
+        await world.rest()
+        assert world.writes == []
+        world.observe(msgspec.structs.replace(world.healths["n3"], spec=second))
+        world.send("n3", CanaryReport(id="y", at="2026-01-01T12:00:01.000Z"))
+        world.task.decide("n3")
+        await world.rest()
+    assert [(name, body["result"]) for name, body in world.writes] == [("n3", "arrived")]
 
 
 async def test_a_canary_that_nobody_has_requested_is_not_answered() -> None:
