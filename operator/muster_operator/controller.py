@@ -263,6 +263,7 @@ class Operator:
 
     async def _round(self, key: str, job: IPUJob) -> bool:
         """Make one decision and carry it out. Returns whether there is news to plan with."""
+        self._status.find_made(job)
         snapshot = self._snapshots.read(job)
         if wrong := self._find_errors(job, snapshot):
             await self._refuse(job, wrong)
@@ -273,8 +274,7 @@ class Operator:
         plan = self._planner.decide(job, snapshot, self._planner.setup)
         self._note_plan(key, job, plan)
         if plan.status is not None and is_written_first(job.status, plan.status):
-            await self._status.write(job, plan.status)
-            self._record_events(job, plan)
+            await self._status.write(job, plan.status, lambda: self._record_events(job, plan))
             return True
         if await self._leader_check.is_stale(job, plan):
             return True

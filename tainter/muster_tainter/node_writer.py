@@ -4,13 +4,13 @@ Before each write it verifies that this process still leads.
 """
 
 import asyncio
-from dataclasses import dataclass
 
 from muster_kube import nodehealth
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, ApiError, Conflict
 from muster_kube.api.objects import Node
 from muster_kube.controller.leader_client import NotLeading
+from muster_kube.controller.unanswered_writes import UnansweredWrites
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.budgets.reservations import BudgetReservations
 from muster_tainter.devices.quarantine import DeviceQuarantine
@@ -23,17 +23,6 @@ from muster_tainter.fleet.replica import Replica
 from muster_tainter.fleet.watched_fleet import WatchedFleet
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.node_decider import decision_inputs
-
-UNANSWERED_LIMIT = 4  # writes of one node; the first that arrives at the API server makes the others conflict
-
-
-@dataclass(frozen=True)
-class _Unanswered:
-    """A write that may have been made: no answer has come. applied: the Node with it, version: the Node's before it"""
-
-    version: str
-    applied: Node
-    decision: Decision
 
 
 class NodeWriter:
@@ -56,7 +45,7 @@ class NodeWriter:
         self._budgets = budgets
         self._latency = latency
         self._devices = devices
-        self._unanswered: dict[str, list[_Unanswered]] = {}
+        self._unanswered: UnansweredWrites[tuple[Node, Decision]] = UnansweredWrites()  # the Node with it
         self.taking_in = ""
         """The node whose own write is being observed: it is as decided, so no new decision is needed."""
 
@@ -80,9 +69,7 @@ class NodeWriter:
             self._budgets.handle_failure(name, version, error)
             if isinstance(error, ApiError) and not isinstance(error, Conflict):
                 self._metrics.write_errors.labels("node", error.reason).inc()
-                attempts = self._unanswered.setdefault(name, [])
-                if len(attempts) < UNANSWERED_LIMIT:
-                    attempts.append(_Unanswered(version, applied, decision))
+                self._unanswered.note(name, version, (applied, decision))
             raise
         answer = self._fleet.slim(answer)
         if decision_inputs(answer) == decision_inputs(applied):
@@ -91,24 +78,24 @@ class NodeWriter:
         self.taking_in = ""
         self._devices.patch_ended(name, done=True)
         self._budgets.confirm(name)
+        self._unanswered.forget(name)  # none of them was made
         self._report(name, decision)
         return answer
 
     def find_applied(self, node: Node) -> Decision | None:
         """The decision that ``node`` shows to be written, if the answer to that write did not come."""
-        name, version = node.metadata.name, node.metadata.resource_version
-        attempts = self._unanswered.pop(name, [])
-        if unknown := [each for each in attempts if each.version == version]:
-            self._unanswered[name] = unknown
-        for each in attempts:
-            if each.version != version and _what_is_written(each.applied) == _what_is_written(node):
-                self._report(name, each.decision)
-                return each.decision
-        return None
+        name = node.metadata.name
+        made = self._unanswered.find_made(
+            name, node.metadata.resource_version, lambda write: _what_is_written(write[0]) == _what_is_written(node)
+        )
+        if made is None:
+            return None
+        self._report(name, made[1])
+        return made[1]
 
     def forget(self, name: str) -> None:
         """The Node was deleted."""
-        self._unanswered.pop(name, None)
+        self._unanswered.forget(name)
 
     def _report(self, name: str, decision: Decision) -> None:
         self._metrics.writes.labels("node").inc()

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from tests.kube.conftest import Asked, Reply
+import pytest
+from tests.kube.conftest import Asked, Drop, Reply
 from tests.operator.operator_bench import JOBS, NS, Object, OperatorBench, bench_around, failure, job_object, until
 from tests.wording.facts import missing_facts
 
@@ -15,8 +16,9 @@ from muster_operator.act.status_writer import COUNTS_S, LINE_S, LINES
 from muster_operator.controller import REFUSED_LINE, JobPlanner, Operator, OperatorTiming, WriteAccess
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import AddFinalizer, CreateObject, JobPlan, JobSetup, RecordEvent, Snapshot
+from muster_operator.job.status import has_condition
 from muster_operator.job.status_types import IPUJobCondition, IPUJobStatus, WorkersStatus
-from muster_operator.job.types import IPUJob
+from muster_operator.job.types import IPUJob, decode_job
 from muster_operator.metrics import OperatorMetrics
 from muster_operator.observe.cluster import WatchScope
 
@@ -147,6 +149,39 @@ async def test_the_end_of_a_job_is_written_before_the_cleanup() -> None:
         text = it.metrics.registry.get_sample_value("muster_operator_jobs_succeeded_total")
         assert text == 1
         assert len(it.sent(STATUS)) == len(it.sent(EVENTS)) == 1
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_the_end_of_a_job_is_counted_and_told_once_if_no_answer_came(arrives: bool) -> None:
+    ended = IPUJobCondition(type="Complete", status="True", reason="IPUJobCompleted")
+    before = job_object(observedGeneration=1, conditions=[{"type": "Pending", "status": "True"}])
+
+    def decide(job: IPUJob, _: Snapshot) -> JobPlan:
+        if has_condition(job.status, "Complete"):
+            return JobPlan(status=job.status)
+        over = RecordEvent("Normal", "Over", "it is over")
+        return JobPlan((over,), status(conditions=(*job.status.conditions, ended)))
+
+    async with lead_operator(decide, before) as it:
+        lost = 0
+
+        def patch(asked: Asked) -> Reply | Drop:
+            nonlocal lost
+            if lost:
+                return it.stored.patch(asked)
+            lost += 1
+            if arrives:
+                it.stored.patch(asked)
+            return Drop()
+
+        it.bench.api.on("PATCH", STATUS, patch)
+        await until(lambda: lost)
+        if arrives:
+            assert not it.sent(EVENTS)
+            it.operator.cluster.observe_job(decode_job(json.dumps(it.stored.job).encode()))
+        await until(lambda: it.sent(EVENTS) and it.at_rest())
+        assert it.metrics.registry.get_sample_value("muster_operator_jobs_succeeded_total") == 1
+        assert len(it.sent(EVENTS)) == 1
 
 
 async def test_adding_the_finalizer_ends_the_plan_and_counts_the_job() -> None:

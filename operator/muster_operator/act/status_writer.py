@@ -1,11 +1,14 @@
 """Writes the status of jobs, but only if it differs, and not for each pod that changes."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
 from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, Conflict
 from muster_kube.controller.token_bucket import TokenBuckets
+from muster_kube.controller.unanswered_writes import UnansweredWrites
 from muster_operator.act.leader_check import LeaderCheck
 from muster_operator.job.status_types import IPUJobStatus, WorkersStatus
 from muster_operator.job.types import IPUJob, jobs_path
@@ -20,8 +23,15 @@ LINE_S = 10.0
 Written = Callable[[IPUJob, IPUJobStatus], None]
 
 
+class _Write(NamedTuple):
+    job: IPUJob
+    status: IPUJobStatus
+    then: Callable[[], None]
+
+
 class StatusWriter:
-    """clock: monotonic seconds. written: called with the old job and its new status after each write."""
+    """clock: monotonic seconds. written: called with the old job and its new status once the write is known to be
+    made."""
 
     def __init__(
         self,
@@ -38,6 +48,7 @@ class StatusWriter:
         self._written = written
         self._written_at: dict[str, float] = {}  # by job uid, while only its counts may be delayed
         self._lines = TokenBuckets(LINES, LINE_S, clock)
+        self._unanswered: UnansweredWrites[_Write] = UnansweredWrites()
 
     def clear(self) -> None:
         self._written_at.clear()
@@ -45,6 +56,17 @@ class StatusWriter:
 
     def forget_job(self, uid: str) -> None:
         self._written_at.pop(uid, None)
+        self._unanswered.forget(uid)
+
+    def find_made(self, job: IPUJob) -> None:
+        """A write that was not answered was made if ``job`` shows it."""
+        made = self._unanswered.find_made(
+            job.metadata.uid,
+            job.metadata.resource_version,
+            lambda each: _as_patch(each.status) == _as_patch(job.status),
+        )
+        if made is not None:
+            self._note(made)
 
     async def write_if_new(self, job: IPUJob, status: IPUJobStatus) -> float:
         """Returns the seconds to wait if it is too early to write; 0 if there is nothing left to write."""
@@ -61,19 +83,30 @@ class StatusWriter:
         await self.write(job, status)
         return 0.0
 
-    async def write(self, job: IPUJob, status: IPUJobStatus) -> None:
-        """Raises ApiError; Conflict if ``job`` is outdated."""
-        meta = job.metadata
+    async def write(self, job: IPUJob, status: IPUJobStatus, then: Callable[[], None] = lambda: None) -> None:
+        """then: called once the write is known to be made. Raises ApiError; Conflict if ``job`` is outdated."""
+        meta, write = job.metadata, _Write(job, status, then)
         body = {
             "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
             "status": _as_patch(status),
         }
         path = f"{jobs_path(meta.namespace)}/{meta.name}/status"
-        answer = await self._client.patch(path, body, type=IPUJob)
-        self._written(job, status)
-        self._written_at[meta.uid] = self._clock()
+        try:
+            answer = await self._client.patch(path, body, type=IPUJob)
+        except ApiError as error:
+            if not isinstance(error, Conflict):
+                self._unanswered.note(meta.uid, meta.resource_version, write)
+            raise
+        self._unanswered.forget(meta.uid)  # none of them was made
+        self._note(write)
         self._leader_check.note(meta.uid)
         self._cluster.observe_job(answer)
+
+    def _note(self, write: _Write) -> None:
+        uid = write.job.metadata.uid
+        self._written(write.job, write.status)
+        self._written_at[uid] = self._clock()
+        write.then()
 
 
 def _essence(status: IPUJobStatus, *, counts: bool = True, line: bool = True) -> IPUJobStatus:
