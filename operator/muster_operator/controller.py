@@ -263,7 +263,7 @@ class Operator:
 
     async def _round(self, key: str, job: IPUJob) -> bool:
         """Make one decision and carry it out. Returns whether there is news to plan with."""
-        self._status.find_made(job)
+        self._status.report_made(job)
         snapshot = self._snapshots.read(job)
         if wrong := self._find_errors(job, snapshot):
             await self._refuse(job, wrong)

@@ -155,6 +155,7 @@ class Tainter:
         worst = self._worst_first()
         if self._replica.follows_another():
             self.budgets.take_over(at, map(self.fleet.nodes.__getitem__, worst))
+            self._writer.begin_term()
         self._replica.took_over()
         self.spares.look_at_all()
         audit_log.log_initial_states(self.fleet.healths.values(), self._replica.now())
@@ -327,10 +328,9 @@ class Tainter:
         """
         name = node.metadata.name
         for _ in range(CONFLICT_TRIES):
-            written = self._writer.find_applied(node)
-            if written is not None:
-                self._publish(node, written)
+            self._report_made(node)
             node, decision = await self._decider.decide(node)
+            self._report_made(node)  # it may have been read again
             if self._replica.dry_run:
                 self._logged.log(name, decision)
                 return True
@@ -352,6 +352,11 @@ class Tainter:
                 self._publish(node, decision)
                 return True
         raise RuntimeError(f"node {name}: {CONFLICT_TRIES} write conflicts in a row")
+
+    def _report_made(self, node: Node) -> None:
+        made = self._writer.report_made(node)
+        if made is not None:
+            self._publish(node, made)
 
     def _look_again(self, name: str, at: float) -> None:
         if at != _NEVER and self._urgent is not None:

@@ -7,7 +7,7 @@ import asyncio
 
 from muster_kube import nodehealth
 from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import AlreadyExists, ApiError, Conflict
+from muster_kube.api.errors import AlreadyExists, ApiError, Conflict, is_outcome_unknown
 from muster_kube.api.objects import Node
 from muster_kube.controller.leader_client import NotLeading
 from muster_kube.controller.unanswered_writes import UnansweredWrites
@@ -45,7 +45,7 @@ class NodeWriter:
         self._budgets = budgets
         self._latency = latency
         self._devices = devices
-        self._unanswered: UnansweredWrites[tuple[Node, Decision]] = UnansweredWrites()  # the Node with it
+        self._unanswered: UnansweredWrites[Decision] = UnansweredWrites()
         self.taking_in = ""
         """The node whose own write is being observed: it is as decided, so no new decision is needed."""
 
@@ -69,7 +69,8 @@ class NodeWriter:
             self._budgets.handle_failure(name, version, error)
             if isinstance(error, ApiError) and not isinstance(error, Conflict):
                 self._metrics.write_errors.labels("node", error.reason).inc()
-                self._unanswered.note(name, version, (applied, decision))
+            if is_outcome_unknown(error) and name in self._fleet.nodes:
+                self._unanswered.note(name, version, decision)
             raise
         answer = self._fleet.slim(answer)
         if decision_inputs(answer) == decision_inputs(applied):
@@ -82,16 +83,17 @@ class NodeWriter:
         self._report(name, decision)
         return answer
 
-    def find_applied(self, node: Node) -> Decision | None:
-        """The decision that ``node`` shows to be written, if the answer to that write did not come."""
+    def report_made(self, node: Node) -> Decision | None:
+        """Log and count a write that was not answered, if ``node`` shows it. Returns its decision."""
         name = node.metadata.name
-        made = self._unanswered.find_made(
-            name, node.metadata.resource_version, lambda write: _what_is_written(write[0]) == _what_is_written(node)
-        )
-        if made is None:
-            return None
-        self._report(name, made[1])
-        return made[1]
+        made = self._unanswered.take_made(name, node.metadata.resource_version, lambda each: _shows(node, each))
+        if made is not None:
+            self._report(name, made)
+        return made
+
+    def begin_term(self) -> None:
+        """Another process has led: what was written before is its predecessor's."""
+        self._unanswered.clear()
 
     def forget(self, name: str) -> None:
         """The Node was deleted."""
@@ -133,5 +135,9 @@ class NodeWriter:
         self._fleet.observe_health(made)
 
 
-def _what_is_written(node: Node) -> tuple[object, ...]:
-    return node.spec.taints, node.metadata.labels, node.metadata.annotations
+def _shows(node: Node, decision: Decision) -> bool:
+    """Others may have changed the rest of the Node since."""
+    written = ((node.metadata.labels, decision.labels), (node.metadata.annotations, decision.annotations))
+    return all(has.get(key) == value for has, wanted in written for key, value in wanted.items()) and all(
+        change.added == (change.taint in node.spec.taints) for change in decision.taint_changes
+    )

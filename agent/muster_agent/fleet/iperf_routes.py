@@ -50,6 +50,7 @@ TURN_S = 10.0  # limit for the check that the node is idle
 # errors of a client that connects while an iperf3 server reopens its port after a test
 NOT_YET = ("Connection reset", "Connection refused", "busy running a test")
 AGAIN_S = 0.5  # pause between two tries
+FIRST_S = 1.0  # how long clients try the first direction: the server listens already
 BEAT_S = 5.0  # interval of empty lines, which reveal a dead connection
 
 Done = TypeVar("Done")
@@ -196,7 +197,7 @@ async def _run_test(agent: "Agent", body: ClientRequest, number: int, *, reverse
     bind = f"{test.address}%{test.interface}"
     view = agent.local.view
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + REOPEN_S
+    deadline = loop.time() + (REOPEN_S if reverse else FIRST_S)
     while True:
         try:
             if view.commands.which("iperf3") is None:
@@ -205,7 +206,7 @@ async def _run_test(agent: "Agent", body: ClientRequest, number: int, *, reverse
                 number, reverse, await run_client(view, test.server, parameters, bind=bind, reverse=reverse)
             )
         except CannotTell as error:
-            if loop.time() >= deadline or not any(text in error.message for text in NOT_YET):
+            if loop.time() + AGAIN_S > deadline or not any(text in error.message for text in NOT_YET):
                 return IperfOutcome(number, reverse, trouble=shorten(error.message))
         await asyncio.sleep(AGAIN_S)
 

@@ -82,6 +82,11 @@ class BadAnswer(ApiError):
         super().__init__(status, "BadAnswer", message, path)
 
 
+def is_outcome_unknown(error: BaseException) -> bool:
+    """Whether a write that ended with ``error`` may have been made all the same."""
+    return isinstance(error, Unreachable | BadAnswer) or (isinstance(error, ApiError) and error.status >= 500)
+
+
 class _Cause(msgspec.Struct):
     reason: str | None = None
     message: str | None = None

@@ -35,14 +35,25 @@ class RequestStream(httpcore2.AsyncNetworkStream):
         self._inner = inner
         self._verify = verify
         self._tls = tls
+        self._failure: ssl.SSLError | None = None  # of what follows the last read
         self._unsent = bytearray()
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         # as the library does: a server may have answered before it closed the connection
         with contextlib.suppress(httpcore2.WriteError):
             await self._send(timeout)
-        first = await self._inner.read(max_bytes, timeout)
-        return first if self._tls is None or not first else _with_more(self._tls, first, max_bytes)
+        if self._failure is not None:
+            raise httpcore2.ReadError(str(self._failure)) from self._failure
+        pieces, room = [await self._inner.read(max_bytes, timeout)], max_bytes
+        while self._tls is not None and pieces[-1] and (room := room - len(pieces[-1])) > 0:
+            try:
+                pieces.append(self._tls.read(room))
+            except (ssl.SSLWantReadError, ssl.SSLEOFError):  # the next read waits, or finds the end
+                break
+            except ssl.SSLError as error:
+                self._failure = error
+                break
+        return b"".join(pieces)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._unsent += buffer
@@ -72,16 +83,6 @@ class RequestStream(httpcore2.AsyncNetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
-
-
-def _with_more(tls: ssl.SSLObject, first: bytes, max_bytes: int) -> bytes:
-    """``first``, and what else has arrived, at most ``max_bytes``."""
-    pieces, room = [first], max_bytes - len(first)
-    with contextlib.suppress(ssl.SSLError):  # nothing is left; or the next read finds the same error
-        while room > 0 and (piece := tls.read(room)):
-            pieces.append(piece)
-            room -= len(piece)
-    return b"".join(pieces)
 
 
 class _Backend(httpcore2.AnyIOBackend):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import ApiError, Conflict
+from muster_kube.api.errors import ApiError, is_outcome_unknown
 from muster_kube.controller.token_bucket import TokenBuckets
 from muster_kube.controller.unanswered_writes import UnansweredWrites
 from muster_operator.act.leader_check import LeaderCheck
@@ -53,14 +53,15 @@ class StatusWriter:
     def clear(self) -> None:
         self._written_at.clear()
         self._lines.clear()
+        self._unanswered.clear()
 
     def forget_job(self, uid: str) -> None:
         self._written_at.pop(uid, None)
         self._unanswered.forget(uid)
 
-    def find_made(self, job: IPUJob) -> None:
-        """A write that was not answered was made if ``job`` shows it."""
-        made = self._unanswered.find_made(
+    def report_made(self, job: IPUJob) -> None:
+        """Count and tell a write that was not answered, if ``job`` shows it."""
+        made = self._unanswered.take_made(
             job.metadata.uid,
             job.metadata.resource_version,
             lambda each: _as_patch(each.status) == _as_patch(job.status),
@@ -94,7 +95,7 @@ class StatusWriter:
         try:
             answer = await self._client.patch(path, body, type=IPUJob)
         except ApiError as error:
-            if not isinstance(error, Conflict):
+            if is_outcome_unknown(error) and self._cluster.job(f"{meta.namespace}/{meta.name}") is not None:
                 self._unanswered.note(meta.uid, meta.resource_version, write)
             raise
         self._unanswered.forget(meta.uid)  # none of them was made

@@ -129,11 +129,14 @@ class CanaryTask:
             self._choose()
             self._rounds.changed.update(self._fleet.healths)
         while self._rounds.changed:
-            name = next(iter(self._rounds.changed))
+            name = self._rounds.changed.pop()
             health = self._fleet.healths.get(name)
             if health is not None:
-                await self._bring_up_to_date(name, health.spec.canary)
-            self._rounds.changed.discard(name)  # not before: it is tried again after an error
+                try:
+                    await self._bring_up_to_date(name, health.spec.canary)
+                except BaseException:
+                    self._rounds.changed.add(name)
+                    raise
         return float("inf")
 
     def _choose(self) -> None:
@@ -141,16 +144,23 @@ class CanaryTask:
         number = self._fleet.policy().canary.nodes.of(len(managed))
         self._journeys.expect(choose_nodes(managed, number) if number else (), self._replica.clock())
 
-    async def _bring_up_to_date(self, name: str, now: CanaryRequest) -> None:
+    async def _bring_up_to_date(self, name: str, request: CanaryRequest) -> None:
         period = int(self._fleet.policy().canary.period) if name in self._journeys.expected else 0
-        if now.period_seconds != period:
+        if request.period_seconds != period:
             await self._write(name, {"spec": {"canary": {"periodSeconds": period or None}}}, "merge")
         known = self._journeys.last(name)
-        if now.id and not now.result and known is not None and known.id == now.id and known.outcome is not None:
-            answer = {"result": known.outcome.arrival.value, "message": shorten(known.outcome.text)}
-            still = {"op": "test", "path": f"{_CANARY}/id", "value": now.id}  # another may have been requested since
-            changes = [{"op": "add", "path": f"{_CANARY}/{key}", "value": value} for key, value in answer.items()]
+        if not request.id or request.result or known is None or known.id != request.id or known.outcome is None:
+            return
+        answer = {"result": known.outcome.arrival.value, "message": shorten(known.outcome.text)}
+        still = {"op": "test", "path": f"{_CANARY}/id", "value": request.id}
+        changes = [{"op": "add", "path": f"{_CANARY}/{key}", "value": value} for key, value in answer.items()]
+        try:
             await self._write(name, [still, *changes], "json")
+        except Invalid:
+            found = await self._client.get(f"{PATH}/{name}", type=NodeHealth)
+            if found.spec.canary.id == request.id:
+                raise
+            self._fleet.observe_health(found)  # another canary has been requested since
 
     async def _write(self, name: str, body: object, kind: PatchKind) -> None:
         if not self._replica.may_write():
@@ -159,8 +169,8 @@ class CanaryTask:
             written = await self._client.patch(
                 f"{PATH}/{name}", body, kind=kind, type=NodeHealth, params={"fieldManager": FIELD_MANAGER}
             )
-        except (NotFound, Invalid):
-            return  # deleted, or the test has failed
+        except NotFound:
+            return
         self._metrics.writes.labels("canary").inc()
         self._fleet.observe_health(written)
 

@@ -174,7 +174,7 @@ class OutcomeWatch:
         self._pending_wanted.set()
 
     def _reduce(self, pod: OutcomePod) -> OutcomePod:
-        """A pod that was counted changes again, when its controller counts it."""
+        """Its Job changes a pod again after its end; one that was counted here is not read again."""
         return without_outcome(pod) if pod.metadata.uid in self._counted else reduce_pod(pod)
 
     def _pod_changed(self, _key: str, _old: OutcomePod | None, new: OutcomePod | None) -> None:

@@ -85,7 +85,7 @@ def reduce_restarted(pod: OutcomePod) -> OutcomePod:
 
 
 def without_outcome(pod: OutcomePod) -> OutcomePod:
-    """As :func:`reduce_pod`, of a pod whose outcome is known."""
+    """As :func:`reduce_pod`, of a pod that was counted: without its outcome."""
     return _reduced(pod, None)
 
 

@@ -118,7 +118,8 @@ class Records(httpcore2.AsyncNetworkStream):
     def __init__(self, *sent: bytes) -> None:
         context, pair = server_context(), make_key_pair(["127.0.0.1"], time.time())
         load_key_pair(context, pair.certificate, pair.key)
-        inward, outward = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._inward = inward = ssl.MemoryBIO()
+        outward = ssl.MemoryBIO()
         trusting = ssl.create_default_context(cadata=pair.authority.decode())
         self.tls = trusting.wrap_bio(inward, outward, server_hostname="127.0.0.1")
         self._peer = context.wrap_bio(outward, inward, server_side=True)
@@ -128,6 +129,10 @@ class Records(httpcore2.AsyncNetworkStream):
                 end.do_handshake()
         for each in sent:
             self._peer.write(each)
+
+    def spoil_the_last(self) -> None:
+        data = self._inward.read()
+        self._inward.write(data[:-1] + bytes([data[-1] ^ 1]))
 
     def end(self) -> None:
         with contextlib.suppress(ssl.SSLWantReadError):
@@ -160,3 +165,14 @@ async def test_a_read_takes_no_more_than_asked_and_nothing_is_lost_at_the_end(li
         pieces.append(piece)
     assert b"".join(pieces) == b"one,two,three"
     assert max(map(len, pieces)) == limit
+
+
+async def test_a_record_that_is_broken_is_an_error_after_what_came_before() -> None:
+    records = Records(b"one,", b"two,", b"three")
+    records.spoil_the_last()
+    stream = RequestStream(records, None, records.tls)
+    assert await stream.read(100) == b"one,two,"
+    for _ in range(2):
+        with pytest.raises(httpcore2.ReadError):
+            await stream.read(100)
+    assert records.reads == 1

@@ -65,6 +65,14 @@ class World:
         spec = NodeHealthSpec(canary=msgspec.convert(after, CanaryRequest))
         return msgspec.structs.replace(self.healths[name], spec=spec)
 
+    async def get(self, path: str, **_: Any) -> NodeHealth:
+        name = path.rsplit("/", 1)[1]
+        known = self.healths[name]
+        if name not in self.requested:
+            return known
+        spec = msgspec.structs.replace(known.spec, canary=CanaryRequest(id=self.requested[name], by="me"))
+        return msgspec.structs.replace(known, spec=spec)
+
     def tested(self, name: str, operations: list[dict[str, str]]) -> dict[str, str]:
         """What a JSON patch adds."""
         requested = {"/spec/canary/id": self.requested.get(name, self.healths[name].spec.canary.id)}
@@ -223,17 +231,29 @@ async def test_a_person_s_canary_is_answered_once_beside_the_request() -> None:
 async def test_the_result_of_a_request_is_not_written_beside_the_next_one() -> None:
     world = World(RULES)
     async with world.leading():
-        first, second = (NodeHealthSpec(canary=CanaryRequest(id=each, by="me")) for each in "xy")
+        first = NodeHealthSpec(canary=CanaryRequest(id="x", by="me"))
         world.observe(msgspec.structs.replace(world.healths["n3"], spec=first))
         world.send("n3", CanaryReport(id="x", at=AT))
         world.requested["n3"] = "y"
         world.task.decide("n3")
         await world.rest()
         assert world.writes == []
-        world.observe(msgspec.structs.replace(world.healths["n3"], spec=second))
         world.send("n3", CanaryReport(id="y", at="2026-01-01T12:00:01.000Z"))
         world.task.decide("n3")
         await world.rest()
+    assert [(name, body["result"]) for name, body in world.writes] == [("n3", "arrived")]
+
+
+async def test_a_result_that_is_refused_for_another_reason_is_written_again() -> None:
+    world = World(RULES)
+    async with world.leading():
+        request = NodeHealthSpec(canary=CanaryRequest(id="x", by="me"))
+        world.observe(msgspec.structs.replace(world.healths["n3"], spec=request))
+        world.send("n3", CanaryReport(id="x", at=AT))
+        world.fails = [Invalid(422, "Invalid", "a rule of the cluster", "n3")]
+        world.task.decide("n3")
+        await world.rest()
+        assert not world.fails
     assert [(name, body["result"]) for name, body in world.writes] == [("n3", "arrived")]
 
 

@@ -98,13 +98,17 @@ def pod_object(
     }
 
 
+def decoded(value: dict[str, Any]) -> OutcomePod:
+    return _decode(msgspec.json.encode(value))
+
+
 def reduced(value: dict[str, Any]) -> OutcomePod:
-    return reduce_pod(_decode(msgspec.json.encode(value)))
+    return reduce_pod(decoded(value))
 
 
 def running(value: dict[str, Any]) -> PodOutcome | None:
     """What a pod that runs says."""
-    return reduce_restarted(_decode(msgspec.json.encode(value))).outcome
+    return reduce_restarted(decoded(value)).outcome
 
 
 def outcome(name: str = "train-0", **fields: Any) -> PodOutcome:

@@ -8,6 +8,7 @@ from tests.tainter.outcomes.pod_objects import (
     ALLOCATE,
     NONE_FREE,
     NOW,
+    decoded,
     ended,
     outcome,
     pod_object,
@@ -323,3 +324,13 @@ def test_a_node_that_is_removed_is_forgotten() -> None:
     cluster.watch.note("n0")
     cluster.watch.look()
     assert cluster.watch._evidence.verdict("n0", "DeviceAllocation") is None
+
+
+def test_a_pod_that_was_counted_is_not_read_again() -> None:
+    cluster = Cluster()
+    pod = decoded(pod_object(node="n0"))
+    outcome_of_pod = cluster.watch._reduce(pod).outcome
+    assert outcome_of_pod is not None
+    cluster.watch.take(outcome_of_pod)
+    again = cluster.watch._reduce(pod)
+    assert (again.metadata.name, again.outcome) == (pod.metadata.name, None)
