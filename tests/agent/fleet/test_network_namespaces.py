@@ -31,6 +31,11 @@ def blamed(found: dict[str, Result]) -> dict[str, str]:
     }
 
 
+def none_is_left(made: Fabric) -> None:
+    """Long before servers would end by themselves, which takes more than a minute."""
+    wait_until(lambda: not made.iperfs(), limit_s=30.0)
+
+
 def told(found: dict[str, Result]) -> str:
     return "".join(
         f"\n{node} {finding.verdict.name} {finding.component} {finding.reason}: {finding.message}"
@@ -48,7 +53,7 @@ def test_the_host_whose_link_is_slow_is_named_and_no_iperf3_is_left(made: Fabric
     passed = {node for node, result in found.items() if result.verdict is Verdict.PASS}
     assert passed == {"node-1", "node-2", "node-4"}, told(found)
     assert found["node-3"].reason == "SlowNetwork"
-    wait_until(lambda: not made.iperfs())
+    none_is_left(made)
 
 
 def test_the_management_plane_is_another_network(made: Fabric):
@@ -57,7 +62,7 @@ def test_the_management_plane_is_another_network(made: Fabric):
     made.start_hosts()
     found = made.measure(*SHORT, "plane=mgmt")
     assert blamed(found) == {"node-2": "nic/eth0"}, told(found)
-    wait_until(lambda: not made.iperfs())
+    none_is_left(made)
 
 
 def test_several_servers_of_a_node_share_its_link_and_add_up(made: Fabric):
@@ -65,7 +70,7 @@ def test_several_servers_of_a_node_share_its_link_and_add_up(made: Fabric):
     made.start_hosts()
     found = made.measure(*SHORT, "servers=3", "link_gbit_per_s=0.1", "min_share_of_link=0.2")
     assert {result.verdict for result in found.values()} == {Verdict.PASS}, told(found)
-    wait_until(lambda: not made.iperfs())
+    none_is_left(made)
 
 
 def test_no_iperf3_is_left_when_who_measures_is_killed(made: Fabric):
@@ -76,7 +81,7 @@ def test_no_iperf3_is_left_when_who_measures_is_killed(made: Fabric):
     assert sum(" -s " in line for line in made.iperfs()) == 2
     measuring.kill()
     measuring.wait(timeout=LIMIT_S)
-    wait_until(lambda: not made.iperfs())
+    none_is_left(made)
 
 
 def test_no_iperf3_is_left_on_a_host_whose_agent_is_killed(made: Fabric):
@@ -86,7 +91,7 @@ def test_no_iperf3_is_left_on_a_host_whose_agent_is_killed(made: Fabric):
     wait_until(lambda: sum(" -c " in line for line in made.iperfs()) == 2)
     for process in hosts.values():
         process.send_signal(signal.SIGKILL)
-    wait_until(lambda: not made.iperfs())
+    none_is_left(made)
 
 
 def test_a_host_that_does_not_answer_is_unknown_and_nobody_elses_fault(made: Fabric):

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from tests.agent.process.test_privileges import GUARD_S, NO_CAPABILITY, NOBODY, Answering, environment, place, staged
 from tests.machine import needs
+from tests.polling import thread_did
 
 from muster_agent.process import helper_client
 from muster_agent.process.capabilities import SYS_ADMIN, SYS_RAWIO
@@ -61,12 +62,6 @@ class Recording:
 
     def which(self, name: str) -> str | None:
         return name
-
-
-async def until_ran(runner: Recording, tools: int) -> None:
-    async with asyncio.timeout(GUARD_S):
-        while len(runner.ran) < tools:  # noqa: ASYNC110 - of a thread
-            await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager
@@ -180,7 +175,7 @@ async def test_of_more_disks_than_the_helper_has_places_each_gets_its_turn() -> 
     async with helped(root, Recording()) as client:
         disks = [f"/dev/nvme{number}" for number in range(2 * AT_ONCE)]
         answers = asyncio.gather(*(client.run([*SMARTCTL[:-1], disk], timeout_s=GUARD_S) for disk in disks))
-        await until_ran(root, AT_ONCE)
+        await thread_did(lambda: len(root.ran) >= AT_ONCE)
         root.gate.set()
         assert [answer.stdout.split()[-1].decode() for answer in await answers] == disks
 
@@ -193,7 +188,7 @@ async def test_a_tool_that_does_not_end_is_not_started_again(monkeypatch: pytest
         try:
             for _ in range(3):
                 assert (await client.run(SMARTCTL, timeout_s=0.2)).timed_out
-            await until_ran(root, 1)
+            await thread_did(lambda: root.ran)
             assert root.ran == [SMARTCTL]
             both = asyncio.gather(*(client.run(SMARTCTL, timeout_s=GUARD_S) for _ in range(2)))
             await asyncio.sleep(0)

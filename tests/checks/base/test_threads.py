@@ -6,6 +6,7 @@ import sys
 import threading
 
 import pytest
+from tests.polling import thread_did
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.threads import in_thread
@@ -35,11 +36,6 @@ class Driver:
         self.answers.wait()
         return number
 
-    async def begins(self) -> None:
-        async with asyncio.timeout(60):
-            while not self.reads:  # noqa: ASYNC110 - of a thread
-                await asyncio.sleep(0.01)
-
 
 async def test_while_a_read_hangs_no_other_thread_is_taken_and_the_next_one_reads_anew():
     node, driver, turns = NodeView(), Driver(), []
@@ -49,7 +45,7 @@ async def test_while_a_read_hangs_no_other_thread_is_taken_and_the_next_one_read
     for turn in turns[:4]:
         turn.cancel()
     await asyncio.gather(*turns[:4], return_exceptions=True)
-    await driver.begins()
+    await thread_did(lambda: driver.reads)
     assert (driver.reads, turns[4].done()) == (1, False)
     driver.answers.set()
     assert await turns[4] == 2
@@ -58,7 +54,7 @@ async def test_while_a_read_hangs_no_other_thread_is_taken_and_the_next_one_read
 async def test_other_nodes_and_other_reads_do_not_wait_for_one_that_hangs():
     node, driver = NodeView(), Driver()
     hanging = asyncio.create_task(in_thread(node, driver.read))
-    await driver.begins()
+    await thread_did(lambda: driver.reads)
     assert await in_thread(node, int, "7") == 7
     driver.answers.set()
     assert await in_thread(NodeView(name="node-2"), driver.read) == 2

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, mangled
+from tests.polling import thread_did
 
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import FaultClass, Finding, Result, Verdict
@@ -215,9 +216,7 @@ async def test_a_file_system_that_hangs_is_asked_once_until_it_answers(tmp_path:
     for _ in range(3):
         with pytest.raises(TimeoutError):
             await spaces.ask(view, ROOT, timeout_s=0.01)
-    async with asyncio.timeout(30):
-        while not blocked.asked:  # noqa: ASYNC110 - of a thread
-            await asyncio.sleep(0.01)
+    await thread_did(lambda: blocked.asked)
     assert blocked.asked == 1
     blocked.go.set()
     for thread in threading.enumerate():

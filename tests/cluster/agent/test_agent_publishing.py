@@ -341,7 +341,8 @@ def test_an_agent_that_stops_in_order_gives_its_node_back(bench: Bench):
     agent = bench.agent(node).start()
     until(lambda: bench.status(node).get("verdict") == "PASS")
     assert bench.status(node)["agent"]["podUID"] == "pod-1"
-    until(lambda: "\nmuster_agent_publishes_total 1.0\n" in agent.get("/metrics")[1], what="its write is answered")
+    # it knows of its write by the answer or, if that was lost, by the watch
+    until(lambda: "\nmuster_agent_unpublished_seconds 0.0\n" in agent.get("/metrics")[1], what="all is published")
     assert agent.stop() == 0
     assert not bench.status(node)["agent"].get("podUID")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.agent.recorded_gpu_agent import FIRST, SECOND, FleetAgent
+from tests.cluster.agent.recorded_gpu_agent import FIRST, SECOND, FleetAgent, Repeats
 from tests.cluster.agent.test_agent_publishing import GUARD_S, HEALTHS, until
 from tests.shared_data import SharedData
 
@@ -44,6 +44,7 @@ class FleetBench:
         self.host = "127.0.0.1" if old else _own_address()
         self.kubeconfig = plane.kubeconfig_for(AGENT, NAMESPACE)
         self.agents: dict[str, FleetAgent] = {}
+        self.repeats = Repeats()
         spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "ports": [{"name": "http", "port": 3333}]}
         self.plane.admin.create(SERVICES, {"metadata": {"name": SERVICE}, "spec": spec})
 
@@ -83,6 +84,13 @@ class FleetBench:
     def _there(self) -> list[str]:
         return [item["metadata"]["name"] for item in self.plane.admin.get(HEALTHS)["items"]]
 
+    def text_of(self, agent: FleetAgent, query: str) -> str:
+        return self.repeats.of(lambda: agent.ask(query))
+
+    def nodes_of(self, agent: FleetAgent, query: str, *live: str) -> dict[str, dict[str, Any]]:
+        """live: those that are reached."""
+        return self.repeats.of(lambda: agent.nodes(query), lambda found: [found[node] for node in live])
+
     def close(self) -> None:
         for node, agent in self.agents.items():
             agent.close()
@@ -116,26 +124,6 @@ def comparable(text: str) -> list[str]:
     return [head, *sorted(block.strip() for block in (*blocks[:-1], last)), summary.strip()]
 
 
-def text_of(agent: FleetAgent, query: str) -> str:
-    """Asked for again while a node is not reached: a starved peer may miss the three seconds of a connection."""
-
-    def answer() -> str:
-        text = agent.ask(query)
-        return "" if "Unreachable" in text else text
-
-    return str(until(answer, what="all nodes are reached"))
-
-
-def nodes_of(agent: FleetAgent, query: str, *live: str) -> dict[str, dict[str, Any]]:
-    """As :func:`text_of`, while one of ``live`` is not reached."""
-
-    def answer() -> dict[str, dict[str, Any]]:
-        found = agent.nodes(query)
-        return {} if any("Unreachable" in str(found[node]) for node in live) else found
-
-    return dict(until(answer, what=f"{live} are reached"))
-
-
 def results(node: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     return {each["check"]: (each["verdict"], each.get("reason", "")) for each in node["results"]}
 
@@ -143,26 +131,26 @@ def results(node: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
 def test_the_pages_sample_comes_out_as_it_is_printed_there(bench: FleetBench, shared_data: SharedData):
     asked, other = bench.fleet({"hostname": FIRST, "hostname2": SECOND})
     sample = comparable(shared_data.text("autopilot/status_pciebw.txt"))
-    assert comparable(text_of(asked, "check=pciebw")) == sample
-    assert comparable(text_of(other, "check=pciebw")) == sample, "whichever agent answers"
+    assert comparable(bench.text_of(asked, "check=pciebw")) == sample
+    assert comparable(bench.text_of(other, "check=pciebw")) == sample, "whichever agent answers"
 
 
 def test_the_pages_other_calls_work_as_typed_and_a_dead_agent_is_told_of(bench: FleetBench):
     first, second, third = bench.fleet({"nodename1": FIRST, "nodename2": SECOND, "nodename3": SECOND})
-    text = text_of(second, "check=pciebw&host=nodename1")
+    text = bench.text_of(second, "check=pciebw&host=nodename1")
     assert text.startswith("Checking status on nodename1\n")
     assert f"url(s): http://{bench.host}:{first.port}/status?host=nodename1&check=pciebw\n" in text
     assert text.count("Autopilot Endpoint: ") == 1
     assert "{'nodename1': ['PCIE Failed']}" in text
 
     names = ("nodename1", "nodename2", "nodename3")
-    found = nodes_of(first, "check=dcgm&r=2", *names)
+    found = bench.nodes_of(first, "check=dcgm&r=2", *names)
     assert {node: results(answer) for node, answer in found.items()} == {node: {"dcgm": ("PASS", "")} for node in names}
     for agent in (first, second, third):
         assert "diag -r 2 -j" in (agent.tools / "calls").read_text(), "the level went to every node"
 
     third.kill()
-    found = nodes_of(first, "check=pciebw,dmesg", "nodename2")
+    found = bench.nodes_of(first, "check=pciebw,dmesg", "nodename2")
     assert found["nodename2"]["verdict"] == "PASS"
     assert {reason for _, reason in results(found["nodename3"]).values()} == {"Unreachable"}
     assert f"{bench.host}:" in found["nodename3"]["error"]

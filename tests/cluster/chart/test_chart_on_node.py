@@ -280,7 +280,8 @@ def test_a_kernel_line_keeps_pods_off_the_node_until_it_is_cleared(release: Rele
         return refusals(pod)
 
     # the scheduler hears of nodes and of pods by two watches
-    next(number for number in itertools.count() if refused(f"probe-{number}"))
+    probes = (f"probe-{number}" for number in itertools.count())
+    until(lambda: refused(next(probes)), lambda: f"the scheduler still places pods\n{release.state()}")
     assert "taint" in refused("job")[0]  # newer schedulers do not name it
     job = admin.get(f"{pods}/job")
     assert (job["status"]["phase"], "nodeName" in job["spec"]) == ("Pending", False)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.cluster.agent.recorded_gpu_agent import CHECKS, FIRST, SECOND, FleetAgent
+from tests.cluster.agent.recorded_gpu_agent import CHECKS, FIRST, SECOND, FleetAgent, Repeats
 from tests.cluster.agent.test_agent_publishing import HEALTHS, until
 from tests.cluster.chart.cluster_network import API_SERVER, ClusterNetwork, cluster_network
 from tests.docs.command_list import commands_of_test
@@ -50,6 +50,7 @@ class Cluster:
     def __init__(self, plane: ControlPlane, network: ClusterNetwork, folder: Path) -> None:
         self.plane, self.network, self.folder = plane, network, folder
         self.agents: dict[str, FleetAgent] = {}
+        self.repeats = Repeats()
         self.lines: set[str] = set()  # that were typed and answered
         self._bindings: list[str] = []
 
@@ -127,22 +128,20 @@ class Cluster:
         return {address for each in listed for endpoint in each["endpoints"] or () for address in endpoint["addresses"]}
 
     def knows_all(self, node: str) -> bool:
-        nodes = json.loads(self.typed('curl "http://localhost:3333/status?check=dmesg&format=json"', on=node))["nodes"]
+        nodes = json.loads(self._printed('curl "http://localhost:3333/status?check=dmesg&format=json"', node))["nodes"]
         endpoints = {name: f"{address}:3333" for name, address in self.network.nodes.items()}
         return {each["node"]: each["endpoint"] for each in nodes if "NoKey" not in str(each)} == endpoints
 
     def typed(self, line: str, *, on: str = "") -> str:
         """What the command line prints, on node ``on``, or else in the pod."""
-        words = shlex.split(line)
-
-        def answer() -> str:
-            done = self.network.run(self.network.on(on) if on else self.network.in_pod(), words)
-            assert done.returncode == 0, f"{line}: {done.returncode}\n{done.stderr}"
-            return "" if "Unreachable" in done.stdout else done.stdout  # a starved peer may miss a connection's 3 s
-
-        text = str(until(answer, what=f"{line} reaches all agents"))
-        self.lines.add(" ".join(words))
+        text = self.repeats.of(lambda: self._printed(line, on))
+        self.lines.add(" ".join(shlex.split(line)))
         return text
+
+    def _printed(self, line: str, on: str) -> str:
+        done = self.network.run(self.network.on(on) if on else self.network.in_pod(), shlex.split(line))
+        assert done.returncode == 0, f"{line}: {done.returncode}\n{done.stderr}"
+        return done.stdout
 
     @property
     def logs(self) -> str:
@@ -216,7 +215,7 @@ def measured(text: str) -> dict[str, list[str]]:
 
 
 def no_server_is_left(cluster: Cluster) -> None:
-    """Peers end theirs when they notice that the caller is gone; the servers alone would live for a minute."""
+    """Peers end theirs when they notice that the caller is gone; servers alone would live for more than a minute."""
     until(lambda: not cluster.network.fabric.iperfs(), timeout_s=30.0, what="no iperf3 is left")
 
 

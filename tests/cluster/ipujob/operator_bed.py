@@ -67,6 +67,17 @@ async def until(ask: Callable[[], Awaitable[Any]], what: str, timeout_s: float =
     raise AssertionError(f"not within {timeout_s} s: {what}; last: {last!r}")
 
 
+async def reviewed(ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
+    """The answer to a caller whose token could be reviewed in time; 503 says that it could not."""
+
+    async def answer() -> httpx2.Response | None:
+        found = await ask()
+        return None if found.status_code == 503 else found
+
+    answered: httpx2.Response = await until(answer, "the token is reviewed")
+    return answered
+
+
 @dataclass
 class Program:
     """A process that has printed where it listens. told: what stands before ``HOST:PORT`` -> ``HOST:PORT``."""
@@ -230,6 +241,20 @@ class Job:
 
     def finish(self, pod: str, exit_code: int = 0) -> None:
         self.bed.kubelets.finish(f"{self.namespace}/{pod}", exit_code)
+
+    async def fail_launcher(self, message: str) -> None:
+        """With a message, which no simulated kubelet gives."""
+        name = f"{self.name}-launcher"
+        [container] = (await self.pods())[name]["spec"]["containers"]
+        told = {"name": container["name"], "image": "", "imageID": "", "ready": False, "restartCount": 0}
+        ended = {"exitCode": 1, "reason": "Error", "message": message}
+        status = {
+            "phase": "Failed",
+            "conditions": [{"type": "Ready", "status": "False"}],  # else the kubelet writes a status of its own
+            "containerStatuses": [told | {"state": {"terminated": ended}}],
+        }
+        pod = f"/api/v1/namespaces/{self.namespace}/pods/{name}"
+        await self.bed.api.patch(f"{pod}/status", {"status": status}, kind="strategic")
 
 
 class _Falsy(str):

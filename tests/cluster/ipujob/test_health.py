@@ -127,20 +127,11 @@ async def test_63_a_fault_under_a_running_job_is_told_and_by_policy_the_job_stay
     await stays.until("is told that it is over", lambda s: health(s) == ("False", "HealthRestored"))
 
 
-async def poplar_says(bed: Bed, job: Job, action: str) -> None:
+async def poplar_says(job: Job, action: str) -> None:
     """60: the words of a launcher that failed. The job is of restart type ExitCode, and its code is permanent."""
     await job.bed.api.patch(job.path, {"spec": {"restartPolicy": {"type": "ExitCode", "exitCodes": "3"}}})
     error = f"recoverable_runtime_error: [Recovery action: {action}] CIUERRVR.IPUSOFTERR error on IPU 0"
-    ended = {"exitCode": 1, "reason": "Error", "message": error}
-    name = f"{job.name}-launcher"
-    [container] = (await job.pods())[name]["spec"]["containers"]
-    told = {"name": container["name"], "image": "", "imageID": "", "ready": False, "restartCount": 0}
-    status = {
-        "phase": "Failed",
-        "conditions": [{"type": "Ready", "status": "False"}],  # else the kubelet writes a status of its own
-        "containerStatuses": [told | {"state": {"terminated": ended}}],
-    }
-    await bed.api.patch(f"/api/v1/namespaces/{job.namespace}/pods/{name}/status", {"status": status}, kind="strategic")
+    await job.fail_launcher(error)
     await job.until("runs again", lambda s: (s.get("attempt"), s.get("launcherStatus")) == (2, "Running"))
     [entry] = (await job.partitions()).values()
     assert entry.attempt == 2, "it was reset once more"
@@ -169,6 +160,6 @@ async def test_57_60_a_node_that_is_lost_ends_the_attempt_by_policy_or_moves_wha
     assert (restarted["restartCount"], restarted["moves"]) == (1, 0)
     assert away not in await nodes_of(again)
     moved = await until_moved(serve, 1)
-    await poplar_says(bed, again, "PARTITION_RESET")
+    await poplar_says(again, "PARTITION_RESET")
     assert (moved["attempt"], moved["instanceMoves"]) == (0, {"0": 1})
     assert away not in await nodes_of(serve)

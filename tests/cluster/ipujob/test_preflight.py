@@ -98,18 +98,7 @@ async def test_60_after_a_full_reset_agents_are_asked_and_their_word_is_told(bed
         agents.say(node, "FAIL")
         job = await bed.submit("train", training())
         await job.until_running()
-        name = "train-launcher"
-        [container] = (await job.pods())[name]["spec"]["containers"]
-        said = {"exitCode": 1, "message": "unrecoverable_runtime_error: [Recovery action: FULL_RESET] IPU 0"}
-        told = {"name": container["name"], "image": "", "imageID": "", "ready": False, "restartCount": 0}
-        status = {
-            "phase": "Failed",
-            "conditions": [{"type": "Ready", "status": "False"}],  # else the kubelet writes a status of its own
-            "containerStatuses": [told | {"state": {"terminated": said}}],
-        }
-        await bed.api.patch(
-            f"/api/v1/namespaces/{bed.namespace}/pods/{name}/status", {"status": status}, kind="strategic"
-        )
+        await job.fail_launcher("unrecoverable_runtime_error: [Recovery action: FULL_RESET] IPU 0")
         assert "FULL_RESET" in await job.until_event("PoplarFullReset")
         found = await job.until_event("FullResetChecked")
         for fact in ("check ipu", node, "LowBandwidth: 3 GB/s"):

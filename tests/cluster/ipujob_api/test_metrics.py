@@ -6,6 +6,7 @@ from tests.cluster.ipujob.operator_bed import (
     Bed,
     bed_fixture,  # noqa: F401 - the fixture
     inference,
+    reviewed,
     training,
     until,
 )
@@ -25,12 +26,7 @@ async def test_54_metrics_need_a_token_with_the_right_and_count_each_event_once(
     async with httpx2.AsyncClient(trust_env=False, timeout=WAIT_S, verify=False) as http:
 
         async def answer_to(token: str) -> httpx2.Response:
-            async def ask() -> httpx2.Response | None:
-                answer = await http.get(url, headers={"Authorization": f"Bearer {token}"})
-                return None if answer.status_code == 503 else answer
-
-            found: httpx2.Response = await until(ask, "the token is reviewed")
-            return found
+            return await reviewed(lambda: http.get(url, headers={"Authorization": f"Bearer {token}"}))
 
         nobody = await http.get(url)
         assert (nobody.status_code, nobody.headers["www-authenticate"]) == (401, "Bearer")

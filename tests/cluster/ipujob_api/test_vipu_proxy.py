@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
-from tests.cluster.ipujob.operator_bed import Program, started, until
+from tests.cluster.ipujob.operator_bed import Program, reviewed, started, until
 from tests.plain_http import plain_http
 
 from muster_kube.api.client import KubeClient
@@ -67,14 +67,8 @@ class Bed:
             return await http.request(method, url, headers=headers, content=msgspec.json.encode(body))
 
     async def answer_to(self, proxy: Program, token: str) -> httpx2.Response:
-        """Of the proxy, to whoever wants a partition, once it could have the token reviewed in time."""
-
-        async def ask() -> httpx2.Response | None:
-            answer = await self.ask(proxy, "PUT", called(wish()), wish(), token)
-            return None if answer.status_code == 503 else answer
-
-        found: httpx2.Response = await until(ask, "the token is reviewed")
-        return found
+        """Of the proxy, to whoever wants a partition."""
+        return await reviewed(lambda: self.ask(proxy, "PUT", called(wish()), wish(), token))
 
     async def take(self, proxy: Program, asked: PartitionRequest) -> httpx2.Response:
         return await self.ask(proxy, "PUT", called(asked), asked)

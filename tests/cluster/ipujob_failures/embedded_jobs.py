@@ -3,10 +3,10 @@ life in a namespace of its own, which it leaves empty.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from tests.cluster.ipujob_failures.embedded_operator import CALL_S, Installation, ProcessFate, make_vipu
@@ -21,7 +21,7 @@ from muster_operator.job.status_types import IPUJobStatus
 from muster_operator.job.types import API_VERSION, IPUJob, jobs_path
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.simulation.kubelets import Kubelets
-from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
+from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes, for_each
 
 SIDE_BY_SIDE = 8
 SETUP = JobSetup(restart_delay_s=0.0)
@@ -29,6 +29,7 @@ JOB = "train"
 _numbers = iter(range(1_000_000))
 
 Look = tuple[object, ...]
+Mishap = TypeVar("Mishap")
 
 
 @dataclass
@@ -109,6 +110,22 @@ def _standing(job: IPUJob, namespace: str) -> Look:
 def is_empty(life: EmbeddedJob) -> bool:
     pods, small, entries, held, job = life.look()
     return not (pods or small or entries or held or job)
+
+
+async def live_through(accidents: Iterable[Mishap], happens: Callable[[Mishap], Awaitable[bool]]) -> list[Mishap]:
+    """A life with each of the accidents; returns those that did not happen.
+
+    What is written depends on how fast a life is. So those that did not happen side by side are tried again alone, as
+    the first life was.
+    """
+    missed: list[Mishap] = []
+
+    async def live(accident: Mishap) -> None:
+        if not await happens(accident):
+            missed.append(accident)
+
+    await for_each(accidents, live, concurrency=SIDE_BY_SIDE)
+    return [accident for accident in missed if not await happens(accident)]
 
 
 @dataclass

@@ -11,16 +11,14 @@ from typing import Literal
 import pytest
 from tests.cluster.ipujob.operator_bed import inference, training
 from tests.cluster.ipujob_failures.embedded_jobs import (
-    SIDE_BY_SIDE,
     EmbeddedJob,
     JobTestBed,
     Look,
     is_empty,
     job_bed_fixture,  # noqa: F401 - the fixture
+    live_through,
 )
 from tests.cluster.ipujob_failures.embedded_operator import ProcessFate
-
-from muster_sandbox.simulation.nodes import for_each
 
 SPARE = 3  # a life may have a write less than the first one
 Who = Literal["operator", "proxy"]
@@ -104,18 +102,11 @@ async def test_59_whoever_ends_after_any_write_is_followed_by_the_same_end(
         Accident("operator", unanswered=True),
     ]
     assert len(accidents) > 20, "a life has more writes than that"
-    missed: list[Accident] = []
 
-    async def lived(accident: Accident) -> None:
-        found = await live(job_bed, steps, accident, without.looks)
-        if accident.at > len(found.written):
-            missed.append(accident)
+    async def happens(accident: Accident) -> bool:
+        return accident.at <= len((await live(job_bed, steps, accident, without.looks)).written)
 
-    await for_each(accidents, lived, concurrency=SIDE_BY_SIDE)
-    # how often its status is written is not quite the same in each life; the first one was alone, as these are
-    crowded, missed = missed, []
-    for accident in crowded:
-        await lived(accident)
+    missed = await live_through(accidents, happens)
     first = {"operator": len(without.written), "proxy": len(proxys.written)}
     assert [late for late in missed if late.at < first[late.who] - SPARE] == []
     assert job_bed.made_twice() == {}

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.cluster.ipujob_failures.embedded_jobs import (
     SETUP,
-    SIDE_BY_SIDE,
     EmbeddedJob,
     JobTestBed,
     job_bed_fixture,  # noqa: F401 - the fixture
+    live_through,
 )
 from tests.cluster.ipujob_failures.embedded_operator import ProcessFate
 
@@ -19,7 +19,6 @@ from muster_operator.job.ipu_pod import config_map_name
 from muster_operator.job.names import PARTITION, partition
 from muster_operator.resources.ipu_pods import inject
 from muster_sandbox.controlplane.cluster import ControlPlane
-from muster_sandbox.simulation.nodes import for_each
 
 NAME = "web-0"
 SPARE = 2  # a life may have a write less than the first one
@@ -78,21 +77,15 @@ async def test_59_whoever_ends_after_any_write_leaves_no_partition_behind(
     accidents = [("operator", at) for at in range(1, len(operators.written) + 1)]
     accidents += [("proxy", at) for at in range(1, len(proxys.written) + 1)]
     assert len(accidents) > 12, (operators.written, proxys.written)
-    missed: list[tuple[str, int]] = []
 
-    async def lived(accident: tuple[str, int]) -> None:
+    async def happens(accident: tuple[str, int]) -> bool:
         who, at = accident
         fate = ProcessFate(dies_at=at)
         fates = (fate, ProcessFate()) if who == "operator" else (ProcessFate(), fate)
         await live(job_bed, *fates, gated=gated)
-        if at > len(fate.written):
-            missed.append(accident)
+        return at <= len(fate.written)
 
-    await for_each(accidents, lived, concurrency=SIDE_BY_SIDE)
-    # the first life was alone, too: what is written about a pod depends on how fast it is
-    crowded, missed = missed, []
-    for accident in crowded:
-        await lived(accident)
+    missed = await live_through(accidents, happens)
     first = {"operator": len(operators.written), "proxy": len(proxys.written)}
     assert [late for late in missed if late[1] < first[late[0]] - SPARE] == []
     await live(job_bed, ProcessFate(unanswered=True), ProcessFate(), gated=gated)

@@ -213,7 +213,9 @@ class Cluster:
 
     async def scheduler_shuns(self, name: str, namespace: str) -> None:
         """Until the scheduler has heard of the taint: it sees the API server's changes a moment later."""
+        begun = time.monotonic()
         for number in self._probes:
+            assert time.monotonic() < begun + WAIT_S, f"{name} is tainted, and gets pods after {WAIT_S} s"
             pod = await self.place(f"probe-{number}", namespace, name)
 
             async def tried(pod: str = pod) -> str:

@@ -9,6 +9,7 @@ import json
 import random
 import signal
 import time
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from tests.cluster.tainter.fleet_findings import (
 )
 from tests.cluster.tainter.test_end_to_end import Cluster, Replica, Tainters, leader_of, until
 
-from muster_kube.api.errors import NotFound
+from muster_kube.api.errors import ApiError, NotFound
 from muster_kube.api.times import rfc3339_micro
 from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
 
@@ -52,6 +53,7 @@ class Standbys:
         self._tainters = tainters
         self._running: list[Replica] = []
         self._free = asyncio.Event()
+        self._holding: asyncio.Task[None] | None = None
 
     async def start(self, count: int, policy: Path) -> None:
         await self._hold("the test")
@@ -61,6 +63,7 @@ class Standbys:
 
     async def begin(self) -> Replica:
         """The lease is free; who has taken it?"""
+        assert self._holding is not None
         self._free.set()
         await self._holding
         await self._hold("")
@@ -71,7 +74,13 @@ class Standbys:
         while not self._free.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._free.wait(), 10.0)
-            await self._hold("the test")
+            with suppress(ApiError):  # the next turn comes before the hold ends
+                await self._hold("the test")
+
+    async def close(self) -> None:
+        if self._holding is not None:  # a test may have failed before `begin`
+            self._holding.cancel()
+            await asyncio.gather(self._holding, return_exceptions=True)
 
     async def _hold(self, holder: str) -> None:
         spec = {"holderIdentity": holder, "leaseDurationSeconds": 60, "leaseTransitions": 1}
@@ -107,8 +116,10 @@ class Standbys:
 
 
 @pytest.fixture
-async def standbys(cluster: Cluster, tainters: Tainters) -> Any:
-    return Standbys(cluster, tainters)
+async def standbys(cluster: Cluster, tainters: Tainters) -> AsyncIterator[Standbys]:
+    made = Standbys(cluster, tainters)
+    yield made
+    await made.close()
 
 
 def policy_file(folder: Path, pool: str, budget: str) -> Path:
