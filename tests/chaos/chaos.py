@@ -89,6 +89,7 @@ async def run_chaos(plane: ControlPlane, folder: Path, scale: Scale, seed: int, 
         await run.until_rest()
         observed = await run.observed()
         (folder / "jobs.json").write_bytes(msgspec.json.encode(run.last_jobs))
+        (folder / "pods.json").write_bytes(msgspec.json.encode((await run.api.get("/api/v1/pods"))["items"]))
     violations = await asyncio.to_thread(judge, observed)
     last = last_change(observed.writes)
     rest_s = (datetime.fromisoformat(last.at) - run.healed).total_seconds() if last else 0.0

@@ -11,6 +11,7 @@ build/chaos.
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import shutil
@@ -28,6 +29,7 @@ from muster_sandbox.programs.control_plane import find_or_build
 
 LOGS = Path(__file__).parents[2] / "build" / "chaos"
 SHOWN = 40
+LAST_LINES = 15  # of a log
 STARTS_S = 900.0  # of an API server that 2,000 nodes wait for, on a machine that has other work
 
 
@@ -75,6 +77,19 @@ def report(verdict: Verdict) -> list[str]:
         *(f"WRONG: {each}" for each in verdict.violations[:SHOWN]),
         *([f"and {len(verdict.violations) - SHOWN} more"] if len(verdict.violations) > SHOWN else []),
     ]
+
+
+def evidence(folder: Path) -> list[str]:
+    """What the parts in ``folder`` left: the jobs' last messages, their pods, and the last lines of who runs them."""
+    jobs, pods = (json.loads((folder / name).read_bytes()) for name in ("jobs.json", "pods.json"))
+    lines = [f"job {each['metadata']['name']}: {each.get('status', {}).get('lastMessage', '')}" for each in jobs]
+    for pod in pods:
+        status = pod.get("status", {})
+        conditions = [f"{c['type']}={c['status']} {c.get('message', '')}" for c in status.get("conditions", [])]
+        lines.append(f"pod {pod['metadata']['name']}: {status.get('phase')} {pod['spec'].get('nodeName')} {conditions}")
+    for log in sorted([*folder.glob("operator-*.log"), *folder.glob("vipu-*.log")]):
+        lines += [f"{log.name}: {line}" for line in log.read_text(errors="replace").splitlines()[-LAST_LINES:]]
+    return lines
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.chaos.chaos import Scale, clean, run_chaos
 from tests.chaos.injections import ClusterFault, PartFault
-from tests.chaos.run import report
+from tests.chaos.run import evidence, report
 from tests.machine import require
 
 from muster_sandbox.controlplane.cluster import ControlPlane
@@ -22,6 +22,8 @@ async def test_two_minutes_of_chaos_leave_everything_right(control_plane: Contro
     finally:
         await clean(control_plane)
     print("\n".join(report(verdict)))
+    if verdict.violations:
+        print("\n".join(evidence(tmp_path)))
     assert verdict.violations == []
     assert verdict.kinds >= {*ClusterFault, *PartFault}
     assert sum(verdict.met.values()) > 0
