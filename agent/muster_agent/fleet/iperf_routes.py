@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from muster_agent.checks.run_admission import NodeBusy
 from muster_agent.fleet.interfaces import read_interfaces
 from muster_agent.fleet.iperf_wire import (
+    FIRST_S,
     PORTS,
     REOPEN_S,
     ClientRequest,
@@ -50,7 +51,6 @@ TURN_S = 10.0  # limit for the check that the node is idle
 # errors of a client that connects while an iperf3 server reopens its port after a test
 NOT_YET = ("Connection reset", "Connection refused", "busy running a test")
 AGAIN_S = 0.5  # pause between two tries
-FIRST_S = 1.0  # how long clients try the first direction: the server listens already
 BEAT_S = 5.0  # interval of empty lines, which reveal a dead connection
 
 Done = TypeVar("Done")

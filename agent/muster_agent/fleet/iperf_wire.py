@@ -16,6 +16,7 @@ from muster_checks.iperf.parse import IperfReport
 
 PORTS = range(FIRST_PORT, FIRST_PORT + SERVERS_LIMIT)
 HOLD_LIMIT_S = 600.0  # longest lifetime of a server
+FIRST_S = 1.0  # how long clients try the first direction: the server listens already
 REOPEN_S = 10.0  # how long clients try again while a server reopens its port after a test; normally milliseconds
 
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from muster_agent.fleet import PeerAgent
 from muster_agent.fleet.interfaces import InterfacePair, NodeInterface, pair_interfaces, servers_per_interface
 from muster_agent.fleet.iperf_wire import (
+    FIRST_S,
     PORTS,
     REOPEN_S,
     ClientRequest,
@@ -71,7 +72,7 @@ class MeetingSettings(msgspec.Struct, frozen=True):
     @property
     def tests_s(self) -> float:
         """Longest duration of the tests, both directions together."""
-        return 2 * (REOPEN_S + self.seconds + self.omit_seconds + CONNECT_S + BEYOND_S)
+        return FIRST_S + REOPEN_S + 2 * (self.seconds + self.omit_seconds + CONNECT_S + BEYOND_S)
 
     @property
     def meeting_s(self) -> float:

@@ -217,7 +217,7 @@ class Job:
         async def ask() -> str | None:
             return (await self.events()).get(reason)
 
-        return str(await until(ask, f"{self.namespace}/{self.name} is told of {reason}"))
+        return str(await until(ask, f"{self.namespace}/{self.name} has the Event {reason}"))
 
     async def events(self) -> dict[str, str]:
         """Messages by reason."""

@@ -45,7 +45,7 @@ async def test_a_tainted_node_gets_no_pod_and_a_job_that_finds_no_other_waits_an
     assert {pod["spec"]["nodeName"] for pod in (await placed.pods()).values()} == {good}
 
     await taint(bed, good, on=True)
-    await placed.until("is told, so the operator knows of the taint", is_degraded)
+    await placed.until("is degraded: the operator has seen the taint", is_degraded)
     waits = await bed.submit("waits", inference(template=TOLERANT))
     said = await waits.until_says("2 ", "muster.dev/faulty")
     assert said["launcherStatus"] == "Pending"

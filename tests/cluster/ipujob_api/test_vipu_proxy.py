@@ -67,7 +67,7 @@ class Bed:
             return await http.request(method, url, headers=headers, content=msgspec.json.encode(body))
 
     async def answer_to(self, proxy: Program, token: str) -> httpx2.Response:
-        """Of the proxy, to whoever wants a partition."""
+        """What the proxy answers to a request for a partition."""
         return await reviewed(lambda: self.ask(proxy, "PUT", called(wish()), wish(), token))
 
     async def take(self, proxy: Program, asked: PartitionRequest) -> httpx2.Response:

@@ -75,7 +75,7 @@ async def test_a_fault_releases_a_tested_spare_three_exhaust_them_and_recovered_
     bad = sorted(set(names) - await roles("spare"))[:3]
     async with recording(api, names) as seen:
         await report(bad[0], finding("Xid79", "reboot"))
-        await seen.until(lambda: bool(released(seen)) and bad[0] in seen.tainted, "a spare is released")
+        await seen.until(lambda: bool(released(seen)) and bad[0] in seen.tainted, "a spare is released", 60.0)
         # negative if the watch delivers the release first: these are writes of two objects
         took_s = released(seen)[0].at - seen.first_tainted[bad[0]]
         record_property("release_after_taint_s", round(took_s, 3))

@@ -91,6 +91,11 @@ class World:
         self.healths[name] = msgspec.structs.replace(known, status=status)
         return self.healths[name]
 
+    def request(self, name: str, canary_id: str) -> None:
+        """A person requests a canary, and the watch delivers it."""
+        spec = NodeHealthSpec(canary=CanaryRequest(id=canary_id, by="me"))
+        self.observe(msgspec.structs.replace(self.healths[name], spec=spec))
+
     def send(self, name: str, canary: CanaryReport) -> None:
         """The agent publishes it."""
         old = self.healths[name]
@@ -214,10 +219,7 @@ async def test_what_people_have_set_is_a_state_of_its_own(setting: str, state: s
 async def test_a_person_s_canary_is_answered_once_beside_the_request() -> None:
     world = World(RULES)
     async with world.leading():
-        health = msgspec.structs.replace(
-            world.healths["n3"], spec=NodeHealthSpec(canary=CanaryRequest(id="x", by="me"))
-        )
-        world.observe(health)
+        world.request("n3", "x")
         world.send("n3", CanaryReport(id="x", at=AT))
         world.task.decide("n3")
         await world.rest()
@@ -231,8 +233,7 @@ async def test_a_person_s_canary_is_answered_once_beside_the_request() -> None:
 async def test_the_result_of_a_request_is_not_written_beside_the_next_one() -> None:
     world = World(RULES)
     async with world.leading():
-        first = NodeHealthSpec(canary=CanaryRequest(id="x", by="me"))
-        world.observe(msgspec.structs.replace(world.healths["n3"], spec=first))
+        world.request("n3", "x")
         world.send("n3", CanaryReport(id="x", at=AT))
         world.requested["n3"] = "y"
         world.task.decide("n3")
@@ -247,8 +248,7 @@ async def test_the_result_of_a_request_is_not_written_beside_the_next_one() -> N
 async def test_a_result_that_is_refused_for_another_reason_is_written_again() -> None:
     world = World(RULES)
     async with world.leading():
-        request = NodeHealthSpec(canary=CanaryRequest(id="x", by="me"))
-        world.observe(msgspec.structs.replace(world.healths["n3"], spec=request))
+        world.request("n3", "x")
         world.send("n3", CanaryReport(id="x", at=AT))
         world.fails = [Invalid(422, "Invalid", "a rule of the cluster", "n3")]
         world.task.decide("n3")
