@@ -280,6 +280,9 @@ class AgentProcess:
             on_change=publisher.observe,
             on_undecodable=publisher.observe_undecodable,
             params={"fieldSelector": f"metadata.name={agent.node}"},
+            # the state file may be older than what the agent before this one published (NodeCheck.reconcile), and the
+            # API server's cache too
+            newest=True,
         )
         self._delivery.bind_publisher(publisher, reflector)
         # publishes a first pass that takes too long as it is

@@ -51,6 +51,8 @@ class Reflector(Generic[T]):
     transform:       applied to each object before it is stored, to save memory
     objects:         the store; one of the caller's may keep fewer objects. on_change is called for those that it does
                      not keep as for new ones, at each change and list, and not when they are deleted
+    newest:          the first list is read from etcd: the cache may be older than what another process has written. For
+                     callers that decide something once, by what they see first; cheap only for a few objects
     rest_s:          when all events are read, do not read for this long, so that those which come one by one are read
                      together: that takes a third less CPU time. For watches with hundreds of events a second
     Keys are ``name``, or ``namespace/name``.
@@ -67,6 +69,7 @@ class Reflector(Generic[T]):
         params: Params | None = None,
         transform: Callable[[T], T] | None = None,
         objects: dict[str, T] | None = None,
+        newest: bool = False,
         rest_s: float = 0.0,
         backoff: Backoff = Backoff(),  # noqa: B008 - frozen
         clock: Clock = SYSTEM_CLOCK,
@@ -85,7 +88,7 @@ class Reflector(Generic[T]):
         self._objects: dict[str, T] = {} if objects is None else objects
         self._version = _ANY_VERSION  # where the next watch continues
         self._listed = False
-        self._list_newest = False
+        self._list_newest = newest
         self._unreadable: set[str] = set()  # keys of existing objects that do not match the type
         self._failures = 0  # attempts in a row without a watch
         self._early_ends = 0  # watches in a row that ended early

@@ -204,6 +204,18 @@ def test_a_healthy_agent_in_steady_state_asks_nothing_of_the_api_server(bench: B
     assert asked == []
 
 
+def test_an_agent_reads_first_what_was_published_and_not_what_a_cache_still_holds(bench: Bench):
+    node = bench.node()
+    audit = bench.plane.audit
+    since = audit.mark()
+    bench.agent(node).start()
+    until(lambda: bench.status(node).get("verdict") == "PASS")
+    own = f"fieldSelector=metadata.name%3D{node}"
+    lists = [each.uri for each in audit.requests(since) if each.verb == "list" and own in each.uri]
+    assert lists
+    assert not any("resourceVersion=" in uri for uri in lists)
+
+
 def test_a_person_clears_a_fault_and_only_a_new_one_is_told_again(bench: Bench):
     node = bench.node()
     agent = bench.agent(node).start()

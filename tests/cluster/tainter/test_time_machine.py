@@ -158,9 +158,12 @@ class Soak:
         self._unreported.discard(node)
         await until(gone, f"the job on {node} is interrupted")
         await asyncio.sleep(max(0.0, start + lasts_s - self.now))
+        # before the report: the tainter may see it long before the answer is here, and the simulation, in which nothing
+        # takes time, must not give the node back later than the tainter, or the next fault interrupts nothing there
+        end = self.now
         await self.cluster.report(node, boot=f"boot-{number}-again")
         self._broken.discard(node)
-        self.faults.append(SoakFault(node, start, self.now, fatal))
+        self.faults.append(SoakFault(node, start, end, fatal))
 
     async def until_all_work(self) -> None:
         async def working() -> bool:

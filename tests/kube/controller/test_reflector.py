@@ -71,6 +71,17 @@ async def test_the_first_list_comes_from_the_cache_and_the_watch_goes_on_from_it
     assert not watched.reflector.connected
 
 
+async def test_the_first_list_is_read_from_etcd_for_whoever_decides_by_it(api, client, fake_time, wire):
+    watched = Watched(client, fake_time, newest=True)
+    api.on("GET", PATH, wire.Reply(200, wire.listing(10, wire.node("a", 3))))
+    api.on("WATCH", PATH, wire.Stream())
+    async with running(watched.reflector):
+        await wire.until(lambda: watched.reflector.connected)
+    (listed,) = api.asked_for("GET")
+    assert "resourceVersion" not in listed.query
+    assert watched.changes == [("a", None, "3")]
+
+
 async def test_selectors_go_with_every_request(api, client, fake_time, wire):
     watched = Watched(client, fake_time, params={"labelSelector": "pool=x"})
     api.on("GET", PATH, wire.Reply(200, wire.listing(10, more="c")), wire.Reply(200, wire.listing(10)))
