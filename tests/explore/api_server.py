@@ -216,6 +216,28 @@ def merged(old: Any, patch: Any) -> Any:
     return result
 
 
+def only(server: ApiServer, collection: str) -> ApiServer:
+    """The server as a list of ``collection`` shows it."""
+    return ApiServer(server.revision, tuple(each for each in server.objects if each[0].startswith(f"{collection}/")))
+
+
+def events_between(before: ApiServer, after: ApiServer, collection: str) -> tuple[Event, ...]:
+    """What a watch of ``collection`` that begins at ``before`` delivers until ``after``, if each object has changed at
+    most once in between."""
+    old, new = dict(only(before, collection).objects), dict(only(after, collection).objects)
+    changed = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
+    found = []
+    for path in changed:
+        raw = new.get(path)
+        if raw is None:
+            body = msgspec.json.decode(old[path])
+            body["metadata"]["resourceVersion"] = str(after.revision)
+            found.append(_event("DELETED", path, msgspec.json.encode(body)))
+        else:
+            found.append(_event("MODIFIED" if path in old else "ADDED", path, raw))
+    return tuple(found)
+
+
 def _event(kind: str, path: str, raw: bytes) -> Event:
     collection, name = path.rsplit("/", 1)
     return Event(collection, name, b'{"type":"%s","object":%s}' % (kind.encode(), raw))

@@ -7,14 +7,15 @@ Its own part of the state, :class:`State`'s ``outside``, can be any value.
 Steps of a process P, by name: ``(P, serve, n)`` the server executes request n, ``(P, answer, n)`` its answer arrives,
 ``(P, event, path)`` the watch of ``path`` delivers its next event, ``(P, timer)`` the next timer fires. Disturbances,
 each as often as ``outside`` allows: ``(P, lose, n)`` no answer to request n ever arrives, whether it was executed, or
-will be, or not; ``(P, gone, path)`` the watch ends with 410; ``(P, close, path)`` it just ends; ``(P, crash)``.
+will be, or not; ``(P, gone, path)`` the watch ends with 410; ``(P, close, path)`` it just ends; ``(P, crash)``;
+``(P, old, n)`` the server answers request n, a list from its cache, as it was before the last change of the collection.
 ``(late, n)``: the server executes a request whose sender does not wait for it any more.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
-from tests.explore.api_server import ApiServer, Event, Request, execute
+from tests.explore.api_server import ApiServer, Event, Request, events_between, execute, only
 from tests.explore.explorer import Step
 from tests.explore.process import Input, Machine, View
 
@@ -30,13 +31,17 @@ class Link(NamedTuple):
 
 
 class State(NamedTuple):
-    """late: requests whose senders do not wait for them, and that may still be executed."""
+    """late: requests whose senders do not wait for them, and that may still be executed.
+
+    caches: by collection, what a cache that is behind would list, as long as a list may come from one
+    """
 
     server: ApiServer
     processes: tuple[int, ...]
     links: tuple[Link, ...]
     late: tuple[Request, ...]
     outside: Outside
+    caches: tuple[tuple[str, ApiServer], ...] = ()
 
 
 Packed = tuple[int, ...]
@@ -52,7 +57,7 @@ class ClusterWorld:
         self._values: list[Hashable] = []
         self._numbers: dict[Hashable, int] = {}
         self._unpacked: dict[Packed, State] = {}
-        self._own: dict[tuple[int, int, Link, Hashable], tuple[Step, ...]] = {}
+        self._own: dict[tuple[int, int, Link, Hashable, Hashable], tuple[Step, ...]] = {}
 
     # what a subclass says
 
@@ -67,7 +72,7 @@ class ClusterWorld:
         raise NotImplementedError
 
     def allows(self, outside: Outside, kind: str, name: str) -> bool:
-        """Whether the disturbance ``kind`` (lose, gone, close, crash) may happen to the process once more."""
+        """Whether the disturbance ``kind`` (one of :data:`DISTURBANCES`) may happen to the process once more."""
         raise NotImplementedError
 
     def spend(self, outside: Outside, kind: str, name: str) -> Outside:
@@ -108,7 +113,7 @@ class ClusterWorld:
     # the world of the explorer: its states are numbers of values
 
     def pack(self, state: State) -> Packed:
-        parts: tuple[Hashable, ...] = (state.server, state.late, state.outside, *state.links)
+        parts: tuple[Hashable, ...] = (state.server, state.late, state.outside, state.caches, *state.links)
         packed = (*state.processes, *(self._number(part) for part in parts))
         if packed not in self._unpacked:
             if len(self._unpacked) > 1 << 12:
@@ -121,8 +126,8 @@ class ClusterWorld:
         if known is not None:
             return known
         count = len(self.names)
-        server, late, outside, *links = (self._values[number] for number in packed[count:])
-        state = State(cast("Any", server), packed[:count], cast("Any", tuple(links)), cast("Any", late), outside)
+        server, late, outside, caches, *links = (cast("Any", self._values[number]) for number in packed[count:])
+        state = State(server, packed[:count], tuple(links), late, outside, caches)
         self._unpacked[packed] = state
         return state
 
@@ -203,19 +208,24 @@ class ClusterWorld:
 
     def _steps_of(self, state: State, at: int) -> tuple[Step, ...]:
         name, link, number = self.names[at], state.links[at], state.processes[at]
-        allowed = tuple(kind for kind in ("lose", "gone", "close", "crash") if self.allows(state.outside, kind, name))
-        key = (at, number, link, allowed)
+        allowed = tuple(kind for kind in DISTURBANCES if self.allows(state.outside, kind, name))
+        behind = tuple(path for path, _ in state.caches) if "old" in allowed else ()
+        key = (at, number, link, allowed, behind)
         known = self._own.get(key)
         if known is None:
-            known = self._own[key] = tuple(self._find_steps(name, at, number, link, allowed))
+            known = self._own[key] = tuple(self._find_steps(name, at, number, link, allowed, behind))
         return known
 
-    def _find_steps(self, name: str, at: int, number: int, link: Link, allowed: tuple[str, ...]) -> Iterable[Step]:
+    def _find_steps(
+        self, name: str, at: int, number: int, link: Link, allowed: tuple[str, ...], behind: tuple[str, ...]
+    ) -> Iterable[Step]:
         view = self.machines[at].views[number]
         for n, answer in enumerate(link.answers):
             if answer is None:
                 request = view.requests[n]._replace(by=name)
                 yield self._step(name, "serve", n, touches=("server", *self.noticed(request)))
+                if request.path in behind and dict(request.params).get("resourceVersion") == "0":
+                    yield self._step(name, "old", n, touches=("server", "outside"))
             else:
                 yield self._step(name, "answer", n)
             if "lose" in allowed and view.requests[n].writes:
@@ -233,6 +243,20 @@ class ClusterWorld:
             yield self._step(name, "crash", touches=("late", "outside"))
 
     def step(self, state: State, step: Step) -> State:
+        return self._with_caches(state, self._take_step(state, step))
+
+    def _with_caches(self, before: State, after: State) -> State:
+        if not any(self.allows(after.outside, "old", name) for name in self.names):
+            return after._replace(caches=()) if after.caches else after
+        if after.server is before.server:
+            return after
+        caches = dict(after.caches)
+        for collection in {path.rpartition("/")[0] for path, _ in (*before.server.objects, *after.server.objects)}:
+            if events_between(before.server, after.server, collection):
+                caches[collection] = only(before.server, collection)
+        return after._replace(caches=tuple(sorted(caches.items())))
+
+    def _take_step(self, state: State, step: Step) -> State:
         if step.what == ("forget",):
             return state._replace(late=())
         if step.what[0] == "late":
@@ -244,6 +268,8 @@ class ClusterWorld:
         match kind:
             case "serve":
                 return self._serve(state, at, more)
+            case "old":
+                return self._serve_old(state, at, more)
             case "answer":
                 answer = state.links[at].answers[more]
                 return self.feed(state, at, Input("answer", more, answer))
@@ -291,11 +317,23 @@ class ClusterWorld:
         after = self.publish(state._replace(server=server), events)
         link = after.links[at]
         queues = dict(link.queues)
-        if request.method == "GET" and "limit" in dict(request.params) and answer.status == 200:
+        if _begins_watch(request) and answer.status == 200:
             queues[request.path] = ()  # what happens from here on, its watch delivers
         link = Link(_sorted(queues), _replaced(link.answers, n, answer))
         after = after._replace(links=_replaced(after.links, at, link))
         return self.served(state, request, answer.status, after)
+
+    def _serve_old(self, state: State, at: int, n: int) -> State:
+        """From a cache that is behind; what has changed since, the watch delivers."""
+        request = self.machines[at].views[state.processes[at]].requests[n]
+        old = dict(state.caches)[request.path]
+        outside = self.spend(state.outside, "old", self.names[at])
+        after = self._serve(state._replace(server=old, outside=outside), at, n)._replace(server=state.server)
+        if not _begins_watch(request):
+            return after
+        missed = events_between(old, state.server, request.path)
+        queue = tuple(event for event in missed if self.sees(self.names[at], event))
+        return self._with_queues(after, at, {**dict(after.links[at].queues), request.path: queue})
 
     def publish(self, state: State, events: Sequence[Event]) -> State:
         """Every watch of the collection will deliver the events, in this order."""
@@ -342,7 +380,13 @@ class ClusterWorld:
         return state._replace(links=_replaced(state.links, at, link))
 
 
-_OF_PROCESSES = ("serve", "answer", "lose", "event", "gone", "close", "timer", "crash")
+DISTURBANCES = ("lose", "gone", "close", "crash", "old")
+_OF_PROCESSES = ("serve", "answer", "event", "timer", *DISTURBANCES)
+
+
+def _begins_watch(request: Request) -> bool:
+    """Whether it is a reflector's list."""
+    return request.method == "GET" and "limit" in dict(request.params)
 
 
 def _sorted(queues: dict[str, Any]) -> tuple[tuple[str, tuple[Event, ...]], ...]:

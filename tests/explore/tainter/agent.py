@@ -134,6 +134,7 @@ class ExploredAgent(Process):
             on_change=self.publisher.observe,
             on_undecodable=self.publisher.observe_undecodable,
             params={"fieldSelector": f"metadata.name={self._node}"},
+            newest=True,
             clock=Clock(monotonic=lambda: 0.0, wall=lambda: WALL, rng=Middle()),
         )
         delivery.bind_publisher(self.publisher, reflector)

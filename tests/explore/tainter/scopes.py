@@ -14,6 +14,8 @@ SCOPES: Mapping[str, Callable[[], TainterWorld]] = {
     # leadership changes hands, in order or by a crash, with room for one of two nodes
     "takeover": partial(TainterWorld, Scope(failing=BOTH, budget=1, handovers=1, crash=1, lose=1)),
     "late-write": partial(TainterWorld, Scope(failing=BOTH, budget=1, handovers=1, crash=1, late=True)),
+    # a replica that starts lists from a cache that is behind
+    "old-list": partial(TainterWorld, Scope(failing=BOTH, budget=1, fires=1, handovers=1, crash=1, old=2)),
     # watches and answers fail while a second node fails
     "outage": partial(TainterWorld, Scope(failing=ONE, budget=1, fires=1, lose=1, gone=1, close=1)),
     # people and others write the same objects
@@ -30,6 +32,7 @@ SCOPES: Mapping[str, Callable[[], TainterWorld]] = {
     "clear": partial(AgentWorld, Scope(nodes=ONE, leaders=1, clears=1, crash=1), lines=2),
     "agent-outage": partial(AgentWorld, Scope(nodes=ONE, leaders=1, lose=1, gone=1, close=1, crash=1), lines=2),
     "agent-takeover": partial(AgentWorld, Scope(nodes=ONE, handovers=1, close=1), lines=2),
+    "agent-old-list": partial(AgentWorld, Scope(nodes=ONE, leaders=1, clears=1, crash=2, old=1), lines=2),
     "everything": partial(
         AgentWorld,
         Scope(

@@ -18,7 +18,7 @@ class Scope:
 
     fires: a new fault, on any node; drivers: the driver logs that a fault is over; clears: a person clears a node
     edits: (kind, node), see :data:`tests.explore.tainter.objects.EDITS`; handovers: leadership changes
-    clocks: steps of all clocks, in seconds
+    clocks: steps of all clocks, in seconds; lose, gone, close, crash, old: see :mod:`tests.explore.cluster_world`
 
     late: the server may execute a write of a former leader after the election of the next one, as if the former one had
     been stopped between its last check of the lease and the write
@@ -39,6 +39,7 @@ class Scope:
     gone: int = 0
     close: int = 0
     crash: int = 0
+    old: int = 0
     late: bool = False
     policy: str = POLICY
 
@@ -72,6 +73,7 @@ class Outside(NamedTuple):
     gone: int
     close: int
     crash: int
+    old: int
     leader: int
     clock: tuple[float, float]
     truth: tuple[tuple[str, Truth], ...]
