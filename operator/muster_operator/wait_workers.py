@@ -154,6 +154,7 @@ async def _wait_for_group(
             JobPod,
             on_change=lambda *_: changed.set(),
             params={"fieldSelector": f"metadata.name={name}"},
+            newest=True,  # a worker of the attempt before had the same name
             backoff=backoff,
         )
         for name in wanted

@@ -156,6 +156,7 @@ class Tainter:
         if self._replica.follows_another():
             self.budgets.take_over(at, map(self.fleet.nodes.__getitem__, worst))
             self._writer.begin_term()
+            self.fleet.begin_term()
         self._replica.took_over()
         self.spares.look_at_all()
         audit_log.log_initial_states(self.fleet.healths.values(), self._replica.now())

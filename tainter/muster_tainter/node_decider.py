@@ -13,6 +13,7 @@ from muster_tainter.budgets.reservations import BudgetReservations
 from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide, missing_taints
+from muster_tainter.faults.lifecycle import BY_ABSENCE
 from muster_tainter.faults.record.node_record import OurTaint
 from muster_tainter.faults.taint_drift import find_removers
 from muster_tainter.faults.taint_history import TaintHistory
@@ -79,6 +80,10 @@ class NodeDecider:
         )
         decision = decide(node, health, policy, now, released, context)
         if not self._replica.dry_run:
+            # the leader before us may have opened the fault for a report that our watch has not delivered yet; what is
+            # closed stays closed
+            if any(change.how in BY_ABSENCE for change in decision.changes) and await self._fleet.verify_health(name):
+                return await self.decide(node)
             shortage = self._budgets.reserve(name, decision)
             fence = self._budgets.fence(name)
             if shortage is not None or fence:

@@ -82,6 +82,7 @@ class Pause:
             on_change=self._changed,
             on_undecodable=self._undecodable,
             params={"fieldSelector": f"metadata.name={NAME}"},
+            newest=True,  # a tainter that starts taints nothing after a pause
         )
 
     async def run(self) -> None:

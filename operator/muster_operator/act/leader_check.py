@@ -1,15 +1,28 @@
-"""A new leader reads a job from the API server before its first create for that job.
+"""A new leader reads a job from the API server before it first makes, changes or deletes something for that job.
 
-Its watch of jobs may lag behind its watch of pods: it would then create the pods of a finished job again after their
-cleanup. The response to any write of this leader's term is as good as that read, so a new job, whose first write adds
+Its watch of jobs may be behind its watch of pods: it would then create the pods of a finished job again after their
+cleanup, or delete those of a job that runs again. The response to any write of this leader's term is as good as that read, so a new job, whose first write adds
 the finalizer, needs no extra read.
 """
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
-from muster_operator.job.snapshot import AddFinalizer, CreateObject, JobPlan, RequestChecks, TakePartitions
+from muster_operator.job.snapshot import (
+    AddFinalizer,
+    CreateObject,
+    DeletePod,
+    FreePartition,
+    JobPlan,
+    PatchObject,
+    RequestChecks,
+    TakePartitions,
+    WithdrawRequests,
+)
 from muster_operator.job.types import IPUJob, jobs_path
 from muster_operator.observe.cluster import ClusterCache
+
+# what is not itself bound to the version of the job that was planned with
+_UNBOUND = CreateObject | PatchObject | DeletePod | TakePartitions | FreePartition | RequestChecks | WithdrawRequests
 
 
 class LeaderCheck:
@@ -31,12 +44,10 @@ class LeaderCheck:
         self._known.add(uid)
 
     async def is_stale(self, job: IPUJob, plan: JobPlan) -> bool:
-        """Whether ``plan`` creates something although the job has changed; the caller then plans again. Raises NotFound
-        if the job is gone, which only the watch can show."""
+        """Whether ``plan`` does something although the job has changed; the caller then plans again. Raises NotFound if
+        the job is gone, which only the watch can show."""
         uid = job.metadata.uid
-        if uid in self._known or not any(
-            isinstance(each, CreateObject | TakePartitions | RequestChecks) for each in plan.actions
-        ):
+        if uid in self._known or not any(isinstance(each, _UNBOUND) for each in plan.actions):
             return False
         if isinstance(plan.actions[0], AddFinalizer):  # this is such a write
             return False

@@ -188,6 +188,7 @@ class ClusterCache:
             TrackerSnapshot,
             on_change=self._quarantine_changed,
             params={"fieldSelector": f"metadata.name={name}"},
+            newest=True,  # a job that has left an IPU is not moved again
         )
 
     def _reflector_of_jobs(self, namespace: str) -> Reflector[IPUJob]:

@@ -79,6 +79,7 @@ async def run(settings: ProxySettings) -> int:
             _QuarantineMap,
             on_change=lambda _key, _old, new: proxy.update_quarantine({} if new is None else new.data),
             params={"fieldSelector": f"metadata.name={settings.quarantine}"},
+            newest=True,  # what the proxy before this one parked stays parked
         )
         listener = open_listener(settings.host, settings.port)
         stack.callback(listener.close)

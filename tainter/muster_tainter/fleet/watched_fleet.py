@@ -81,6 +81,7 @@ class WatchedFleet:
         self.withheld: Callable[[], str] = lambda: ""
         self.notify: Callable[[Node, Notice], None] = lambda _node, _notice: None
         self._unusable: dict[str, UnusableHealth] = {}
+        self._verified: set[str] = set()  # nodes whose NodeHealth was read from etcd in this term
 
     async def run(self) -> None:
         """Runs forever."""
@@ -119,6 +120,20 @@ class WatchedFleet:
                 for node in page.items:
                     self.observe_node(node)
                 return page.resource_version
+
+    def begin_term(self) -> None:
+        """Another process has led: what it saw of NodeHealths may be newer than what our watch has delivered."""
+        self._verified.clear()
+
+    async def verify_health(self, name: str) -> bool:
+        """Read the NodeHealth of a node from etcd, unless that was done in this term. True if it has changed. Raises
+        ApiError."""
+        if name in self._verified:
+            return False
+        known = self.healths.get(name)
+        self.observe_health(slim_health(await self._client.get(f"{nodehealth.PATH}/{name}", type=NodeHealth)))
+        self._verified.add(name)
+        return self.healths.get(name) is not known
 
     async def _read_released(self, tainted: AbstractSet[str]) -> None:
         """Nodes whose last taint was removed, which our watch has not delivered either. Raises ApiError."""

@@ -148,6 +148,14 @@ def _entry(component: str, causes: list[QuarantineReason]) -> QuarantineEntry:
     )
 
 
+def entry_nodes(value: str) -> set[str]:
+    """The nodes on whose faults an entry is based; none if somebody else has written it."""
+    try:
+        return {fault.node for fault in msgspec.json.decode(value, type=QuarantineEntry).faults}
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return set()
+
+
 def key_of(component: str) -> str:
     """The key of an IPU's entry. ``component``: ``ipu/<IPU-Machine>/<board index>``."""
     machine, _, index = component.removeprefix("ipu/").rpartition("/")

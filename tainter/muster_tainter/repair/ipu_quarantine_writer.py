@@ -14,12 +14,12 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, Conflict, NotFound
-from muster_kube.api.objects import Api, Metadata
+from muster_kube.api.objects import Api, Metadata, Node
 from muster_kube.controller.backoff import Backoff
 from muster_kube.controller.reflector import Reflector
 from muster_tainter.faults.messages import Notice
 from muster_tainter.faults.record.node_record import ANNOTATION
-from muster_tainter.fleet.interface import FIELD_MANAGER, Fleet
+from muster_tainter.fleet.interface import FIELD_MANAGER, NODES_PATH, Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.pause import config_maps
 from muster_tainter.repair.ipu_quarantine_plan import (
@@ -27,6 +27,7 @@ from muster_tainter.repair.ipu_quarantine_plan import (
     NodeQuarantine,
     QuarantinePlan,
     data_patch,
+    entry_nodes,
     plan_quarantine,
     read_quarantine,
 )
@@ -54,6 +55,7 @@ class IpuQuarantineWriter:
         self._path = config_maps(replica.namespace)
         self.rounds = Rounds("quarantine of IPUs", fleet.taints_idle, least_s=0.0, backoff=Backoff(1.0, 60.0))
         self._nodes: dict[str, NodeQuarantine] = {}
+        self._verified: set[str] = set()  # Nodes that were read from etcd in this term
         self._reported: dict[str, str] = {}  # by node: the last Event about IPUs that are not quarantined
         self._result = QuarantinePlan({})
         help_text = "IPUs with open faults that require quarantine, by state"
@@ -90,6 +92,7 @@ class IpuQuarantineWriter:
                 group.create_task(self._follow(there))
         finally:
             self._nodes.clear()
+            self._verified.clear()
             self._reported.clear()
             self._result = QuarantinePlan({})
 
@@ -134,6 +137,9 @@ class IpuQuarantineWriter:
         patch = data_patch(known.data, result.data)
         if not patch or not self._replica.may_write():
             return
+        if await self._verify_nodes(known, [key for key, value in patch.items() if value is None]):
+            self.rounds.wake()
+            return
         body = {"metadata": {"resourceVersion": known.metadata.resource_version}, "data": patch}
         try:
             path = f"{self._path}/{NAME}"
@@ -144,6 +150,17 @@ class IpuQuarantineWriter:
             return  # the watch delivers the current state
         there.observe(answer)
         self._log(patch)
+
+    async def _verify_nodes(self, known: QuarantineConfigMap, removed: list[str]) -> bool:
+        """Read the Nodes on which the removed entries are based, each once in a term: our watch may not have delivered
+        the fault for which the leader before us added the entry. True if there were such Nodes. Raises ApiError."""
+        names = {name for key in removed for name in entry_nodes(known.data[key])} - self._verified
+        for name in sorted(names):
+            with suppress(NotFound):
+                self._fleet.observe_node(await self._client.get(f"{NODES_PATH}/{name}", type=Node))
+            self._verified.add(name)
+            self.rounds.note(name)
+        return bool(names)
 
     async def _create(self, there: "Reflector[QuarantineConfigMap]", result: QuarantinePlan) -> None:
         if not self._replica.may_write():

@@ -27,11 +27,11 @@ def finding(occurrence: int) -> Json:
     }  # fmt: skip
 
 
-def status_object(*findings: Json, cleared: tuple[Json, ...] = (), last: int = 0) -> Json:
+def status_object(*findings: Json, cleared: tuple[Json, ...] = (), last: int = 0, boot: str = "boot") -> Json:
     verdict = "FAIL" if findings else "PASS"
     check = {"name": "dmesg", "verdict": verdict, "findings": list(findings), "cleared": list(cleared),
              "lastOccurrence": last}  # fmt: skip
-    return {"verdict": verdict, "bootID": "boot", "checks": [check], "observedAt": rfc3339(NOON)}
+    return {"verdict": verdict, "bootID": boot, "checks": [check], "observedAt": rfc3339(NOON)}
 
 
 def add_other(status: Json) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from tests.explore.tainter.agent_world import AgentWorld
-from tests.explore.tainter.state import Scope
+from tests.explore.tainter.state import WAITS, Scope
 from tests.explore.tainter.world import TainterWorld
 
 ONE = ("n1",)
@@ -16,6 +16,9 @@ SCOPES: Mapping[str, Callable[[], TainterWorld]] = {
     "late-write": partial(TainterWorld, Scope(failing=BOTH, budget=1, handovers=1, crash=1, late=True)),
     # a replica that starts lists from a cache that is behind
     "old-list": partial(TainterWorld, Scope(failing=BOTH, budget=1, fires=1, handovers=1, crash=1, old=2)),
+    # a new leader has not seen why its predecessor opened a fault
+    "behind": partial(TainterWorld, Scope(nodes=ONE, fires=1, reboots=1, handovers=1)),
+    "behind-unconfirmed": partial(TainterWorld, Scope(nodes=ONE, fires=1, drivers=1, handovers=1, policy=WAITS)),
     # watches and answers fail while a second node fails
     "outage": partial(TainterWorld, Scope(failing=ONE, budget=1, fires=1, lose=1, gone=1, close=1)),
     # people and others write the same objects

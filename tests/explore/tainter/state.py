@@ -11,12 +11,16 @@ rules:
 """
 
 
+# a fault that ends before it is confirmed is closed by its absence
+WAITS = POLICY.replace("closeOn", "for: 60s, closeOn")
+
+
 @dataclass(frozen=True)
 class Scope:
     """How often each thing may happen. budget: nodes that may be tainted. failing: nodes with a fault at the start.
     other: nodes that have another fault all the time, on another check
 
-    fires: a new fault, on any node; drivers: the driver logs that a fault is over; clears: a person clears a node
+    fires: a new fault, on any node; reboots: one after a reboot, in its first report; drivers: the driver logs that a fault is over; clears: a person clears a node
     edits: (kind, node), see :data:`tests.explore.tainter.objects.EDITS`; handovers: leadership changes
     clocks: steps of all clocks, in seconds; lose, gone, close, crash, old: see :mod:`tests.explore.cluster_world`
 
@@ -30,6 +34,7 @@ class Scope:
     failing: tuple[str, ...] = ()
     other: tuple[str, ...] = ()
     fires: int = 0
+    reboots: int = 0
     drivers: int = 0
     clears: int = 0
     edits: tuple[tuple[str, str], ...] = ()
@@ -64,6 +69,7 @@ class Outside(NamedTuple):
     """
 
     fires: int
+    reboots: int
     drivers: int
     clears: int
     edits: tuple[tuple[str, str], ...]

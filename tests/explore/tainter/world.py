@@ -34,8 +34,8 @@ LONG_S = 3600.0  # how long the world waits for the end of doubts about a lost w
 
 
 class TainterWorld(ClusterWorld):
-    """See :class:`tests.explore.cluster_world.ClusterWorld`. Steps of its own, by name: ``fire NODE``, ``driver NODE``,
-    ``clear NODE``, ``edit KIND NODE``, ``depose``, ``elect P``, ``stop P``, ``clock SECONDS``, ``wait``."""
+    """See :class:`tests.explore.cluster_world.ClusterWorld`. Steps of its own, by name: ``fire NODE``, ``reboot NODE``,
+    ``driver NODE``, ``clear NODE``, ``edit KIND NODE``, ``depose``, ``elect P``, ``stop P``, ``clock SECONDS``, ``wait``."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -116,6 +116,8 @@ class TainterWorld(ClusterWorld):
         for name, truth in outside.truth:
             if outside.fires and not truth.wanted and self.plays_agent(name):
                 yield Step(("fire", name), touches)
+            if outside.reboots and not truth.wanted and self.plays_agent(name):
+                yield Step(("reboot", name), touches)
             if outside.drivers and truth.wanted and self.plays_agent(name):
                 yield Step(("driver", name), touches)
         if outside.clears and not self.view(state, "ada").requests:
@@ -167,7 +169,7 @@ class TainterWorld(ClusterWorld):
         outside: Outside = state.outside
         kind, *more = step.what
         match kind:
-            case "fire" | "driver":
+            case "fire" | "reboot" | "driver":
                 return self._report(state, str(kind), str(more[0]))
             case "clear":
                 state = state._replace(outside=outside._replace(clears=outside.clears - 1, tick=outside.tick + 1))
@@ -204,17 +206,19 @@ class TainterWorld(ClusterWorld):
         return state
 
     def _report(self, state: State, kind: str, name: str) -> State:
-        """The agent of a node reports that it fired, or that the driver says it is over."""
+        """The agent of a node reports that it fired, in this boot or a new one, or that the driver says it is over."""
         outside: Outside = state.outside
         truth = dict(outside.truth)[name]
-        fires = kind == "fire"
+        fires = kind != "driver"
+        boot = (state.server.get(f"{NODEHEALTHS}/{name}") or {})["status"]["bootID"] + "+" * (kind == "reboot")
         number = truth.number + 1 if fires else truth.number
         over = {"component": COMPONENT, "reason": "Xid79", "occurrence": number, "how": "driver", "at": rfc3339(NOON)}
-        status = status_object(finding(number), last=number) if fires else status_object(cleared=(over,), last=number)
+        found, cleared = ((finding(number),), ()) if fires else ((), (over,))
+        status = status_object(*found, cleared=cleared, last=number, boot=boot)
         if truth.other:
             add_other(status)
         server, events = edit(state.server, f"{NODEHEALTHS}/{name}", lambda body: body.update(status=status), "agent")
-        outside = outside._replace(fires=outside.fires - fires, drivers=outside.drivers - (not fires))
+        outside = outside._replace(**{f"{kind}s": getattr(outside, f"{kind}s") - 1})
         state = state._replace(server=server, outside=outside)
         truth = truth._replace(number=number, wanted=fires, cleared=False if fires else truth.cleared)
         return self.publish(self.with_truth(state, name, truth), events)

@@ -170,6 +170,23 @@ async def test_a_rule_that_a_person_deletes_counts_as_cleared() -> None:
     assert leader.api.effects() == {"gpu-0": "NoSchedule"}
 
 
+async def test_a_rule_of_an_old_name_that_the_leader_before_deleted_is_no_persons_doing() -> None:
+    leader = world()
+    await leader.settle(health(finding(0)))
+    old = next(iter(leader.api.rules.values()))
+    leader.see_slices({"s": resource_slice(devices=[device(0, "card-0"), *(device(n) for n in range(1, 4))])})
+    await leader.settle(health(finding(0)))
+    assert leader.api.effects() == {"card-0": "NoSchedule"}
+    # the next leader's watch still shows the rule of the old name when it begins, and then its deletion
+    leader.api.put(old["metadata"]["name"], {**old, "metadata": {**old["metadata"], "uid": "old"}})
+    leader.see_rules()
+    leader.store.forget_people()
+    del leader.api.rules[old["metadata"]["name"]]
+    await leader.settle(health(finding(0)))
+    assert leader.api.effects() == {"card-0": "NoSchedule"}
+    assert [fault.component for fault in read_record(leader.api.nodes["n1"]).open] == [gpu(0)]
+
+
 async def test_a_deleted_rule_is_not_written_again_and_another_fault_changes_nothing_about_it() -> None:
     leader = world()
     await leader.settle(health(finding(0)))

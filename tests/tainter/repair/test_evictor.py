@@ -104,6 +104,20 @@ def test_the_eviction_that_the_server_has_is_asked_for_that_very_pod(version: st
     assert [notice.reason for notice in made.told] == ["NodeDraining", "NodeDrained"]
 
 
+def test_a_pod_that_the_first_list_lacked_is_evicted_too() -> None:
+    made = bed()
+    again = made.look()
+    assert made.evictor.is_empty("n1")
+    made.server.answers["late"] = None  # bound before the taint; the API server's cache was behind
+    assert 0 < again <= 60
+    made.look(again)
+    assert [name for name, *_ in made.server.asked] == ["late"]
+    # a node that was empty twice is left alone
+    waits = [made.look(again) for again in (3, 31)]
+    assert made.server.lists == 4
+    assert waits[-1] == float("inf")
+
+
 def test_a_budget_that_says_no_is_asked_again_ever_later_and_told_once() -> None:
     made = bed("a")
     made.server.answers["a"] = TooManyRequests(429, "TooManyRequests", BUDGET, "")

@@ -72,4 +72,4 @@ class ControllerListSource:
                 self.apply(new.data[KEY], f"ConfigMap {namespace}/{name}")
 
         path, only = f"/api/v1/namespaces/{namespace}/configmaps", {"fieldSelector": f"metadata.name={name}"}
-        return Reflector(client, path, ListMap, on_change=changed, params=only)
+        return Reflector(client, path, ListMap, on_change=changed, params=only, newest=True)

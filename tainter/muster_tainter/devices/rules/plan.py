@@ -72,6 +72,15 @@ def plan_rules(
     return RulePlan(tuple(create.values()), tuple(change), remove)
 
 
+def is_obsolete(
+    rule: str, component: str, faults: list[Fault], cards: Mapping[str, NodeDevice], node: str, policy: Policy
+) -> bool:
+    """Whether the device is to have rules, but none of this name: it has other names now."""
+    card = cards.get(device_key(component) or "")
+    wanted = () if card is None or card.problem else wanted_rules(node, component, faults, card, policy)
+    return bool(wanted) and rule not in {each.name for each in wanted}
+
+
 def wanted_rules(
     node: str, component: str, faults: list[Fault], card: NodeDevice, policy: Policy
 ) -> tuple[WantedRule, ...]:

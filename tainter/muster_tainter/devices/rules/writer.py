@@ -17,7 +17,7 @@ from muster_kube.api.errors import AlreadyExists, ApiError, Conflict, NotFound, 
 from muster_kube.api.objects import Node
 from muster_kube.controller.leader_client import NotLeading
 from muster_tainter.devices.api_versions import DeviceApi
-from muster_tainter.devices.rules.plan import plan_rules, staged_faults
+from muster_tainter.devices.rules.plan import is_obsolete, plan_rules, staged_faults
 from muster_tainter.devices.rules.store import RuleStore
 from muster_tainter.devices.rules.taint_rule import DeviceTaintRule, ManagedRule, WantedRule, spec_managers
 from muster_tainter.devices.slices.device_map import NodeDevice
@@ -99,6 +99,8 @@ class RuleWriter:
             except NotFound:
                 there = None
             del self._store.vanished[node, component]
+            if is_obsolete(rule, component, staged[component], self._cards(name), name, self._fleet.policy()):
+                continue  # the leader before this one has deleted it
             if there is None or there.node != name:
                 self._store.released[node, component] = f"unknown (DeviceTaintRule {rule} was deleted)"
                 found = True
