@@ -1,8 +1,8 @@
 """A new leader reads a job from the API server before it first makes, changes or deletes something for that job.
 
 Its watch of jobs may be behind its watch of pods: it would then create the pods of a finished job again after their
-cleanup, or delete those of a job that runs again. The response to any write of this leader's term is as good as that read, so a new job, whose first write adds
-the finalizer, needs no extra read.
+cleanup, or delete those of a job that runs again. The response to any write of this leader's term is as good as that
+read, so a new job, whose first write adds the finalizer, needs no extra read.
 """
 
 from muster_kube.api.client import KubeClient

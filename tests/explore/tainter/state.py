@@ -20,7 +20,8 @@ class Scope:
     """How often each thing may happen. budget: nodes that may be tainted. failing: nodes with a fault at the start.
     other: nodes that have another fault all the time, on another check
 
-    fires: a new fault, on any node; reboots: one after a reboot, in its first report; drivers: the driver logs that a fault is over; clears: a person clears a node
+    fires: a new fault, on any node; reboots: one after a reboot, in its first report; drivers: the driver logs that a
+    fault is over; clears: a person clears a node
     edits: (kind, node), see :data:`tests.explore.tainter.objects.EDITS`; handovers: leadership changes
     clocks: steps of all clocks, in seconds; lose, gone, close, crash, old: see :mod:`tests.explore.cluster_world`
 

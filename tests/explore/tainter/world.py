@@ -35,7 +35,8 @@ LONG_S = 3600.0  # how long the world waits for the end of doubts about a lost w
 
 class TainterWorld(ClusterWorld):
     """See :class:`tests.explore.cluster_world.ClusterWorld`. Steps of its own, by name: ``fire NODE``, ``reboot NODE``,
-    ``driver NODE``, ``clear NODE``, ``edit KIND NODE``, ``depose``, ``elect P``, ``stop P``, ``clock SECONDS``, ``wait``."""
+    ``driver NODE``, ``clear NODE``, ``edit KIND NODE``, ``depose``, ``elect P``, ``stop P``, ``clock SECONDS``,
+    ``wait``."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
