@@ -58,7 +58,7 @@ AREAS = {
         " faults/test_occurrence.py faults/test_policy_match.py verification/test_fault_closing.py",
     ),
     "budgets": Area("tainter/muster_tainter/budgets", "allocator pool_usage", "tests/tainter", "budgets"),
-    "plan": Area("operator/muster_operator/plan", "* hardware/*", "tests/operator", "plan job"),
+    "plan": Area("operator/muster_operator/plan", "* hardware/*", "tests/operator", "plan job test_messages.py"),
     "proxy": Area(
         "operator/muster_operator/proxy",
         "controllers/capacity partitions/* tracker/decisions quarantine/*",

@@ -253,6 +253,19 @@ def test_63_a_quarantined_ipu_moves_the_job_to_another_partition_if_there_is_roo
     assert set(cluster.where().values()) == {"node-a", "node-b"}, "its nodes are fine"
 
 
+def test_63_a_move_for_a_node_and_an_ipu_at_once_is_for_the_node() -> None:
+    job = make_job(workers=2, finalizers=(), healthPolicy=MOVE)
+    cluster = begin(job)
+    cluster.bad["node-a"] = TAINTED
+    cluster.bad_ipus[partition_of(job)] = ("IPU 10.1.5.10/3 is quarantined",)
+    cluster.elsewhere = 1
+    cluster.live()
+    move = job_status(cluster).last_move
+    assert move is not None
+    assert (move.reason, move.nodes) == ("NodeFaulty", ("node-a", "node-b"))
+    assert not missing_facts(move.message, TAINTED.what, "10.1.5.10/3")
+
+
 def test_63_room_is_asked_for_though_another_instance_is_refused_its_partition() -> None:
     job = make_job(launcher=False, instances=2, healthPolicy=MOVE)
     bad = {partition_of(job): ("IPU 10.1.5.10/3 is quarantined",)}

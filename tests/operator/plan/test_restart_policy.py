@@ -219,6 +219,19 @@ def test_without_a_launcher_a_failed_instance_is_named_and_stays_with_never_whil
     assert created_objects(decide(job, entries=entries(job, 0, 1), pods=pods)) == [f"Pod {failed}"]
 
 
+def test_of_workers_that_failed_at_once_the_first_is_named() -> None:
+    job = make_job(launcher=False, workers=2, **policy("Never"))
+    names_of = [names.worker_pod(job.metadata.name, index) for index in (0, 1)]
+    ends = [[ended_container("main", code)] for code in (139, 134)]
+    pods = {
+        name: make_pod(job, name, "Failed", labels={names.INSTANCE: "0"}, containerStatuses=end)
+        for name, end in zip(names_of, ends, strict=True)
+    }
+    decided = decide(job, entries=entries(job, 0), pods=pods)
+    assert not missing_facts(last_message(decided), names_of[0], "139")
+    assert "134" not in last_message(decided)
+
+
 def test_a_storm_of_a_launcher_that_exits_at_once_ends() -> None:
     cluster = SimulatedCluster(setup=JobSetup(restart_delay_s=0.0))
     job = make_job(**policy("OnFailure", backOffLimit=1000))
