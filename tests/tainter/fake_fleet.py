@@ -42,6 +42,9 @@ class FakeFleet:
     def health_of(self, name: str) -> NodeHealth | UnusableHealth | None:
         return self.healths.get(name)
 
+    async def verify_health(self, name: str) -> bool:
+        return False
+
     def notify(self, node: Node, notice: Notice) -> None:
         self.notices.append((node.metadata.name, notice))
 

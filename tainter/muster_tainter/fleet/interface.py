@@ -51,6 +51,10 @@ class Fleet(Protocol):
     def observe_health(self, health: NodeHealth) -> None:
         """Store the result of a write."""
 
+    async def verify_health(self, name: str) -> bool:
+        """Read the NodeHealth of a node from etcd, unless that was done in this term. True if it has changed. Raises
+        ApiError."""
+
     def notify(self, node: Node, notice: Notice) -> None:
         """Create an Event on the Node."""
 

@@ -205,8 +205,20 @@ class OutcomeWatch:
                 for outcome in arrived[start : start + SLICE]:
                     self.take(outcome)
                 await asyncio.sleep(0)
+            await self._verify_booted()
             self.look()
             await asyncio.sleep(LEAST_S)
+
+    async def _verify_booted(self) -> None:
+        """Our watch of NodeHealths may be behind what the leader before us saw: a boot that ends something is read from
+        etcd first."""
+        for name in [name for name in self._booted if self._findings.ended_by_boot(name)[1]]:
+            try:
+                await self._fleet.verify_health(name)
+            except (ApiError, ConfigError) as error:
+                log.warning("cannot read the NodeHealth of node %s: %s; will retry", name, error)
+                self._booted.discard(name)
+                asyncio.get_running_loop().call_later(PERIOD_S, self.note, name)
 
     def look(self) -> None:
         """What time alone changes, and what happened to the nodes."""

@@ -10,6 +10,7 @@ from functools import partial
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import FaultClass, Measurement, Verdict, shorten
 from muster_kube.nodehealth import NodeHealth
+from muster_tainter.faults.record.node_record import Fault
 from muster_tainter.fleet.interface import Fleet, record_of
 from muster_tainter.outcomes.evidence import Verdict as Evidence
 from muster_tainter.outcomes.pods import PodOutcome
@@ -67,16 +68,20 @@ class OutcomeFindings:
 
     def look_at_boot(self, name: str, now: float) -> None:
         """End the failures from before the node's reboot. An agent publishes a boot with its first full pass."""
+        boot, ended = self.ended_by_boot(name)
+        for fault in ended:
+            clear = AllClear(component=COMPONENT, at=now, how="boot", reasons=(fault.reason,), line=f"boot {boot}")
+            self._tracker.clear(name, clear)
+            self._restarted(name, fault.reason)
+
+    def ended_by_boot(self, name: str) -> tuple[str, list[Fault]]:
+        """The node's boot, and what it ends."""
         health = self._fleet.health_of(name)
         if not isinstance(health, NodeHealth) or health.status.verdict not in (Verdict.PASS, Verdict.WARN):
-            return
+            return "", []
         boot = health.status.boot_id
-        for fault in record_of(self._fleet, name).open:
-            if fault.check == POD_OUTCOMES and not fault.over and fault.boot and boot and fault.boot != boot:
-                line = f"boot {boot}"
-                clear = AllClear(component=COMPONENT, at=now, how="boot", reasons=(fault.reason,), line=line)
-                self._tracker.clear(name, clear)
-                self._restarted(name, fault.reason)
+        faults = [each for each in record_of(self._fleet, name).open if each.check == POD_OUTCOMES and not each.over]
+        return boot, [fault for fault in faults if fault.boot and boot and fault.boot != boot]
 
     def drop_kinds(self, kinds: Collection[str], now: float) -> None:
         """The policy does not ask for these kinds now."""

@@ -1,8 +1,10 @@
 """From pods that end to findings of nodes, as the leader runs it; the API server is real in tests/cluster."""
 
+import asyncio
 from typing import Any
 
 import pytest
+from tests.kube.conftest import Wire
 from tests.tainter.outcomes.leading_tainter import REJECTED, Cluster, opened, reject_until_found
 from tests.tainter.outcomes.pod_objects import (
     ALLOCATE,
@@ -301,6 +303,33 @@ def test_a_reboot_with_a_good_pass_ends_the_finding(verdict: str, boot: str, end
     cluster.watch.look()
     assert len(cluster.findings.over) == ends
     assert all(over.how == "boot" for _, over in cluster.findings.over)
+
+
+async def test_a_boot_from_before_the_finding_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new leader's watch has the boot before the one in which its predecessor found it."""
+    cluster = Cluster()
+    reject_until_found(cluster)
+    [(_, finding)] = cluster.findings.found
+    cluster.record("n0", opened(finding))
+    old, newest = (
+        NodeHealth(metadata=Metadata(name="n0"), status=NodeHealthStatus(verdict="PASS", boot_id=boot))
+        for boot in ("boot-0", "boot-1")
+    )
+    cluster.healths["n0"] = old
+
+    async def verify_health(name: str) -> bool:
+        cluster.healths[name] = newest
+        return True
+
+    monkeypatch.setattr(cluster.fleet, "verify_health", verify_health)
+    counting = asyncio.create_task(cluster.watch._count())
+    cluster.watch.pods._synced.set()
+    cluster.watch.note("n0")
+    await Wire.until(lambda: not cluster.watch._booted)
+    counting.cancel()
+    await asyncio.gather(counting, return_exceptions=True)
+    assert cluster.healths["n0"] is newest
+    assert cluster.findings.over == []
 
 
 def test_a_kind_that_the_policy_ignores_is_not_found_and_its_findings_end() -> None:

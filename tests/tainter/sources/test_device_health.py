@@ -1,5 +1,6 @@
 """Devices that the status of pods reports as unhealthy: which device that is, and how its finding begins and ends."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -7,12 +8,13 @@ import pytest
 from tests.tainter.devices.device_world import DRIVER, address, device, read_slice, resource_slice, uuid
 from tests.tainter.fake_fleet import FakeFleet
 
+from muster_kube.api.errors import Unreachable
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.devices.slices.device_map import NO_DEVICES, NodeDevices, map_devices
 from muster_tainter.faults.external_findings import ExternalFindings
-from muster_tainter.faults.record.node_record import ANNOTATION, ClosedFault, NodeRecord, encode_record
+from muster_tainter.faults.record.node_record import ANNOTATION, ClosedFault, Fault, NodeRecord, encode_record
 from muster_tainter.policy.file import PolicyError, parse_policy
 from muster_tainter.policy.sections.sources import DeviceHealthSource
 from muster_tainter.sources.device_health.feed import DevicePods
@@ -162,6 +164,14 @@ class Bed:
         self.findings.pod_changed(name, self.pods.get(name), pod, self.now)
         self.pods[name] = pod
 
+    def verify(self, **newest: DevicePod | None) -> None:
+        """As the feed does after each look. newest: pods as etcd has them, where that is not what the watch has."""
+
+        async def read(key: str) -> DevicePod | None:
+            return newest[key] if key in newest else self.pods.get(key)
+
+        asyncio.run(self.findings.verify(read, self.now))
+
     def drop(self, name: str) -> None:
         self.findings.pod_changed(name, self.pods.pop(name), None, self.now)
 
@@ -206,7 +216,66 @@ def test_it_ends_when_the_device_is_reported_as_healthy_by_any_pod() -> None:
     bed.wait(2 * QUIET_S)
     assert bed.told.over == []
     bed.put("b", health(1, "Healthy"))
+    bed.verify()
     assert [(each.component, each.how) for each in bed.told.over] == [(f"gpu/{uuid(1)}", "source")]
+
+
+def in_record(bed: Bed) -> None:
+    """The fault is in the Node's record, as the leader that found it left it."""
+    (finding,) = bed.told.found
+    fault = Fault(
+        check="devicehealth", component=finding.component, reason=REASON, occurrence=finding.occurrence, verdict="FAIL"
+    )
+    text = encode_record(NodeRecord(open=(fault,)))
+    bed.nodes["n1"] = Node(metadata=Metadata(name="n1", annotations={ANNOTATION: text}))
+
+
+@pytest.mark.parametrize(
+    ("newest", "ends"),
+    [
+        (pod_object(health(1, "Healthy")), 1),
+        (pod_object(health(1, "Unhealthy")), 0),
+        (pod_object(), 0),
+        (None, 0),
+        (pod_object(health(1, "Healthy"), name="another"), 0),
+    ],
+)
+def test_a_new_leaders_first_list_may_be_older_than_the_fault(newest: DevicePod | None, ends: int) -> None:
+    bed = Bed(verdict="FAIL")
+    bed.put("a", health(1, "Unhealthy"))
+    in_record(bed)
+    bed.pods["a"] = pod_object(health(1, "Healthy"))
+    bed.lead()
+    assert bed.told.over == []
+    bed.verify(a=newest)
+    assert len(bed.told.over) == ends
+
+
+def test_a_pod_that_cannot_be_read_is_verified_the_next_time() -> None:
+    bed = Bed(verdict="FAIL")
+    bed.put("a", health(1, "Unhealthy"))
+    in_record(bed)
+    bed.pods["a"] = pod_object(health(1, "Healthy"))
+    bed.lead()
+
+    async def away(key: str) -> DevicePod | None:
+        raise Unreachable("no answer", key)
+
+    with pytest.raises(Unreachable):
+        asyncio.run(bed.findings.verify(away, bed.now))
+    assert bed.told.over == []
+    bed.verify()
+    assert len(bed.told.over) == 1
+
+
+def test_first_sight_of_a_healthy_device_without_a_fault_asks_nothing() -> None:
+    bed = Bed()
+    bed.put("a", health(1, "Healthy"))
+
+    async def unexpected(key: str) -> DevicePod | None:
+        raise AssertionError(key)
+
+    asyncio.run(bed.findings.verify(unexpected, bed.now))
 
 
 def test_a_warning_stays_while_a_pod_reports_it_and_ends_an_hour_after_the_pod() -> None:

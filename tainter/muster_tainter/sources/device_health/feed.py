@@ -6,9 +6,11 @@ reads the pods again, and a report of a pod that started before its fault was cl
 """
 
 import asyncio
+import logging
 from contextlib import suppress
 
 from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, ConfigError, NotFound
 from muster_kube.controller.reflector import Reflector
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
@@ -16,6 +18,8 @@ from muster_tainter.policy.sections.sources import DeviceHealthSource
 from muster_tainter.sources.device_health.findings import DeviceHealthFindings, DevicesOf
 from muster_tainter.sources.device_health.pod_status import DevicePod, slim_pod
 from muster_tainter.sources.source_status import SourceMetrics, SourceStatus
+
+log = logging.getLogger(__name__)
 
 SOURCE = "deviceHealth"  # as in muster_tainter_source_up
 PATH = "/api/v1/pods"
@@ -90,6 +94,7 @@ class DeviceHealthFeed:
                 self._up.labels(SOURCE).set(pods.connected)
                 if pods.synced:
                     findings.look(self._replica.now())
+                    await self._verify(findings)
                 if watching.done():
                     watching.result()
                 with suppress(TimeoutError):
@@ -98,3 +103,15 @@ class DeviceHealthFeed:
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
+
+    async def _verify(self, findings: DeviceHealthFindings) -> None:
+        try:
+            await findings.verify(self._read, self._replica.now())
+        except (ApiError, ConfigError) as error:
+            log.warning("cannot read a pod whose device is reported as healthy: %s; will retry", error)
+
+    async def _read(self, key: str) -> DevicePod | None:
+        namespace, _, name = key.partition("/")
+        with suppress(NotFound):
+            return slim_pod(await self._client.get(f"/api/v1/namespaces/{namespace}/pods/{name}", type=DevicePod))
+        return None

@@ -4,7 +4,7 @@ A finding ends when the kubelet reports the device as healthy. A WARN also ends 
 a FAIL stays, as for any other check.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -44,6 +44,7 @@ class DeviceHealthFindings:
         self._devices_of = devices_of
         self._settings = settings
         self._reports: dict[_ReportKey, _Report] = {}
+        self._unverified: dict[_ReportKey, DevicePod] = {}  # healthy at first sight, although a fault is open
         external = fleet.external_findings
         self._tracker = FindingTracker(DEVICE_HEALTH, partial(record_of, fleet), external.add, external.close)
 
@@ -58,6 +59,7 @@ class DeviceHealthFindings:
         after = {(each.resource, each.id): each for each in new.held} if new is not None else {}
         for resource, device in before.keys() - after.keys():
             self._reports.pop((key, resource, device), None)
+            self._unverified.pop((key, resource, device), None)
         if new is None or new.spec.node_name not in self._fleet.nodes:
             return
         for (resource, device), held in after.items():
@@ -65,8 +67,10 @@ class DeviceHealthFindings:
             known = before.get((resource, device))
             if held.healthy:
                 self._reports.pop(report, None)
-                if known is None or not known.healthy:
+                if known is not None and not known.healthy:
                     self._clear(new.spec.node_name, held, now)
+                elif known is None and self._is_open(new.spec.node_name, held):
+                    self._unverified[report] = new
             elif report in self._reports:
                 self._reports[report].pod, self._reports[report].held = new, held
             elif len(self._reports) < REPORTS_LIMIT:
@@ -74,6 +78,25 @@ class DeviceHealthFindings:
                 at = now if known is not None else min(now, seconds(new.status.start_time) or now)
                 made = self._reports[report] = _Report(new, held, at, now)
                 self._take(made, at)
+
+    async def verify(self, read: Callable[[str], Awaitable[DevicePod | None]], now: float) -> None:
+        """End the faults of devices that were healthy when their pods were first seen. A first list may be older than
+        what the leader before this one saw, so the pod itself is asked. read: the pod by its key as etcd has it, None
+        if it is gone; may raise, and all that is left is verified the next time."""
+        while self._unverified:
+            (key, resource, device), pod = next(iter(self._unverified.items()))
+            newest = await read(key)
+            del self._unverified[key, resource, device]
+            for held in newest.held if newest is not None and newest.metadata.uid == pod.metadata.uid else ():
+                if (held.resource, held.id, held.healthy) == (resource, device, True):
+                    self._clear(pod.spec.node_name, held, now)
+
+    def _is_open(self, node: str, held: HeldDevice) -> bool:
+        component = component_of(held, self._devices_of(node))
+        recorded = record_of(self._fleet, node).open
+        return (component, REASON) in self._tracker.nodes.get(node, ()) or any(
+            fault.check == DEVICE_HEALTH and fault.component == component for fault in recorded
+        )
 
     def look(self, now: float) -> None:
         """What time alone changes, and what ended elsewhere. A warning that is still reported does not end."""
