@@ -43,7 +43,7 @@ from muster_tainter.policy.rules import CloseOn, Policy, Rule
 
 PERSON = "person"
 PASSING = "passing"
-BY_ABSENCE = (PASSING, CloseOn.BOOT, DISOWNED)  # closes because a report no longer shows the fault
+BY_ABSENCE = (PASSING, CloseOn.BOOT, DISOWNED)  # may close because a report does not show the fault
 _AT_ONCE = (PERSON, PASSING, DISOWNED)  # closes without hold-down, and is no flap
 _REQUEST = "request"  # NodeHealth's value for a clear that the agent carried out
 _ADDRESS_LIMIT = 32  # characters, as in NodeHealth's schema; only a PCI address is used

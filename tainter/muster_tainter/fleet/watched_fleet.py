@@ -131,7 +131,7 @@ class WatchedFleet:
         if name in self._verified:
             return False
         known = self.healths.get(name)
-        self.observe_health(slim_health(await self._client.get(f"{nodehealth.PATH}/{name}", type=NodeHealth)))
+        self.observe_health(await self._client.get(f"{nodehealth.PATH}/{name}", type=NodeHealth))
         self._verified.add(name)
         return self.healths.get(name) is not known
 

@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 LEAST_S = 0.1  # changes within this time are handled together
 AFTER_EVICTION_S = 2.0
 WHILE_THEY_RUN_S = 30.0
-EMPTY_AGAIN_S = 30.0  # after the first look that found no pod; a cache is seldom behind by more
 LISTS_PER_S = 4.0  # maximum, over all nodes whose pods are only waited for
 AT_ONCE = 8  # evictions
 _BLOCKED = Backoff(AFTER_EVICTION_S, 60.0)
@@ -171,7 +170,7 @@ class Evictor:
                 known.look_at = at + AFTER_EVICTION_S
         else:
             # a pod that was bound just before the taint may be missing in the API server's cache: look twice
-            known.look_at = float("inf") if known.empty else at + EMPTY_AGAIN_S
+            known.look_at = float("inf") if known.empty else at + WHILE_THEY_RUN_S
         if pods.look_at != float("inf"):
             known.look_at = min(known.look_at, at + max(0.0, pods.look_at - self._replica.now()))
 

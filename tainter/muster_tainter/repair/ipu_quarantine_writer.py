@@ -138,8 +138,7 @@ class IpuQuarantineWriter:
         if not patch or not self._replica.may_write():
             return
         if await self._verify_nodes(known, [key for key, value in patch.items() if value is None]):
-            self.rounds.wake()
-            return
+            return  # the next round decides by them
         body = {"metadata": {"resourceVersion": known.metadata.resource_version}, "data": patch}
         try:
             path = f"{self._path}/{NAME}"

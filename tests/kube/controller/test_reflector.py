@@ -71,7 +71,7 @@ async def test_the_first_list_comes_from_the_cache_and_the_watch_goes_on_from_it
     assert not watched.reflector.connected
 
 
-async def test_the_first_list_is_read_from_etcd_for_whoever_decides_by_it(api, client, fake_time, wire):
+async def test_with_newest_the_first_list_is_read_from_etcd(api, client, fake_time, wire):
     watched = Watched(client, fake_time, newest=True)
     api.on("GET", PATH, wire.Reply(200, wire.listing(10, wire.node("a", 3))))
     api.on("WATCH", PATH, wire.Stream())

@@ -94,13 +94,14 @@ class RuleWriter:
         for (node, component), rule in list(self._store.vanished.items()):
             if node != name or component not in staged:
                 continue
+            if is_obsolete(rule, component, staged[component], self._cards(name), name, self._fleet.policy()):
+                del self._store.vanished[node, component]  # the leader before this one has deleted it
+                continue
             try:
                 there = await self._client.get(f"{api.rules}/{rule}", type=DeviceTaintRule)
             except NotFound:
                 there = None
             del self._store.vanished[node, component]
-            if is_obsolete(rule, component, staged[component], self._cards(name), name, self._fleet.policy()):
-                continue  # the leader before this one has deleted it
             if there is None or there.node != name:
                 self._store.released[node, component] = f"unknown (DeviceTaintRule {rule} was deleted)"
                 found = True
