@@ -45,11 +45,13 @@ OPERATOR_GIVEN = {
     "kubeconfig", "vipu_proxy", "proxy_token", "proxy_namespace", "tracker", "namespace", "scope", "host", "port",
     "metrics_port", "webhook_port", "webhook_name", "cert_dir", "launcher_image", "launcher_image_pull_policy",
     "kubectl_version", "host_network", "privileged", "allow_in_templates", "dns_policy", "btl_tcp_if_include",
-    "max_ipus", "ipu_visibility", "advertise_on_master", "extender_port", "devel_logs", "log_format",
+    "max_ipus", "ipu_visibility", "advertise_on_master", "extender_port", "devel_logs", "log_format", "quarantine",
+    "quarantine_namespace", "ipu_pods",
 }  # fmt: skip
 PROXY_GIVEN = {
     "kubeconfig", "backend", "controllers", "controllers_file", "controllers_map", "tracker", "namespace", "allowed",
     "max_ipus", "host", "port", "read_timeout", "write_timeout", "idle_timeout", "log_level", "log_format",
+    "quarantine", "quarantine_namespace",
 }  # fmt: skip
 
 NAME = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"

@@ -4,12 +4,13 @@ import inspect
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from muster_agent.settings import AgentSettings
+from muster_agent.settings import AgentSettings, Period
 from muster_operator.job import crd
 from muster_operator.proxy.settings import ProxySettings
 from muster_operator.settings import OperatorSettings
@@ -105,12 +106,18 @@ def settings() -> str:
         properties = model.model_json_schema()
         for name, field in model.model_fields.items():
             node = properties["properties"].get(name, {})
-            default = _default(field.default, field.default_factory is not None)
-            lines.append(
-                f"| `{name}` | `MUSTER_{prefix}_{name.upper()}` | {cell(_words(node, properties))} | {cell(default)} |"
-            )
+            if _is_period(field):
+                kind, default = "number of hours, or a time such as 90s, 30m or 2d", f"`{field.default / 3600:g}h`"
+            else:
+                kind, default = _words(node, properties), _default(field.default, field.default_factory is not None)
+            lines.append(f"| `{name}` | `MUSTER_{prefix}_{name.upper()}` | {cell(kind)} | {cell(default)} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def _is_period(field: FieldInfo) -> bool:
+    """The model holds seconds, but reads a plain number as hours."""
+    return tuple(field.metadata) == get_args(Period)[1:]
 
 
 def _default(default: object, made: bool) -> str:

@@ -15,7 +15,7 @@ from tests import check_coverage, machine, scheduling, state_machines
 
 from muster_sandbox.image import oci, product
 
-pytest_plugins = ["tests.shared_data", "tests.loop_time", "tests.real_cluster"]
+pytest_plugins = ["tests.shared_data", "tests.loggers", "tests.loop_time", "tests.real_cluster"]
 
 # The same examples in every run, and no deadline, but for state machines (state_machines.py).
 # `pytest --hypothesis-profile=search` looks for new ones.

@@ -238,7 +238,7 @@ def dashboard() -> Object:
             graph(
                 "Queues",
                 [Query(f"max by (queue) (muster_tainter_queue_depth{{{T}}})", "{{queue}}")],
-                "`urgent`: nodes with faults, processed first. `announcer`: Events and conditions, written after the "
+                "`urgent`: nodes with faults, processed first. `events`: Events and conditions, written after the "
                 "taints.",
                 width=6,
                 decimals=0,

@@ -6,7 +6,7 @@ import gc
 import logging
 import socket
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from fastapi.responses import PlainTextResponse, Response
@@ -35,7 +35,7 @@ from muster_operator.admission.unadmitted import UnadmittedReview
 from muster_operator.controller import WORKERS, JobPlanner, Operator, WriteAccess
 from muster_operator.metrics import OperatorMetrics
 from muster_operator.metrics_server import OwnCertificate, metrics_app
-from muster_operator.observe.cluster import WatchScope
+from muster_operator.observe.cluster import ClusterCache, WatchScope
 from muster_operator.plan.phase_table import plan
 from muster_operator.settings import OperatorSettings
 from muster_operator.visibility.advertiser import IpuAdvertiser
@@ -45,7 +45,7 @@ from muster_operator.visibility.ipu_capacity import IpuCapacity
 log = logging.getLogger(__name__)
 
 LEASE = "muster-operator"
-CONNECTIONS = 2 * WORKERS + 16  # writes of the workers and the event recorder, and the watches
+CALLS = 2 * WORKERS + 8  # connections beside those of the watches: for the workers, Events and the advertiser
 STOP_S = 5.0
 
 
@@ -63,8 +63,9 @@ async def run(settings: OperatorSettings) -> int:
         # separate connections: a burst of jobs must not delay the renewal of the lease
         renewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=2))
         elector = LeaderElector(renewing, namespace, LEASE, f"{socket.gethostname()}_{uuid.uuid4()}")
+        scope = _watch_scope(settings, namespace)
         client = await stack.enter_async_context(
-            LeaderClient(config, may_write=elector.leading, user_agent=agent, max_connections=CONNECTIONS)
+            LeaderClient(config, may_write=elector.leading, user_agent=agent, max_connections=scope.watches + CALLS)
         )
         reviewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4))
         proxy = await stack.enter_async_context(
@@ -74,7 +75,7 @@ async def run(settings: OperatorSettings) -> int:
         operator = Operator(
             WriteAccess(client, proxy, elector.leading),
             JobPlanner(plan, settings.setup(), UnadmittedReview(limits)),
-            _watch_scope(settings, namespace),
+            scope,
             metrics,
         )
         capacity = IpuCapacity(proxy)
@@ -109,7 +110,7 @@ async def run(settings: OperatorSettings) -> int:
                 if settings.ipu_visibility != "none":
                     group.create_task(advertiser.run())
 
-        leadership = asyncio.create_task(elector.run(lead))
+        leadership = asyncio.create_task(compete(operator.cluster, elector, lead))
         parts = _start_tasks(operator.watch(), certificate.run(), admission)
         if settings.ipu_visibility != "none" or settings.extender_port is not None:
             operator.cluster.followers += [capacity.note_change, advertiser.note_change]
@@ -128,6 +129,12 @@ async def run(settings: OperatorSettings) -> int:
                 server.should_exit = True
             await asyncio.wait(serving, timeout=STOP_S)
             await cancel_tasks(*parts, *serving)
+
+
+async def compete(cluster: ClusterCache, elector: LeaderElector, lead: Callable[[], Awaitable[None]]) -> None:
+    """Compete for the lease, but not before ``cluster`` has listed a namespace: others may be able to do so."""
+    await cluster.wait_synced()
+    await elector.run(lead)
 
 
 def _watch_scope(settings: OperatorSettings, namespace: str) -> WatchScope:
@@ -156,9 +163,9 @@ def health_app(operator: Operator) -> Service:
         "/readyz", response_class=PlainTextResponse, responses={503: described("what is missing, one reason per line")}
     )
     async def readyz() -> Response:
-        """All watches are connected, on the leader and on every other replica; a 503 lists what is missing."""
-        reasons = operator.not_ready()
-        return PlainTextResponse("".join(f"{reason}\n" for reason in reasons) or "ok\n", 503 if reasons else 200)
+        """What all jobs need and what one namespace needs is watched, on every replica; lists what is not."""
+        status = 503 if operator.not_ready() else 200  # 200: at least one namespace's jobs can be handled
+        return PlainTextResponse("".join(f"{reason}\n" for reason in operator.disconnected()) or "ok\n", status)
 
     return service
 

@@ -6,18 +6,20 @@ written to the status before the operator acts on them.
 """
 
 import asyncio
+import itertools
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict
 from muster_kube.controller.leader_client import NotLeading
+from muster_kube.controller.reflector import Reflector
 from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_operator.act.event_recorder import JobEventRecorder
 from muster_operator.act.executor import ActionExecutor
@@ -136,7 +138,7 @@ class Operator:
         self._metrics = metrics
         self._now = timing.now
         self._clock = clock
-        listener = ChangeListener(self._enqueue, self._forget, self._wake_for_room)
+        listener = ChangeListener(self._enqueue, self._forget, self._wake_for_room, self._enqueue_all)
         self.cluster = ClusterCache(client, scope, planner.setup.our_taints, listener, clock)
         self._refusals = RefusalCache(clock, timing.rng)
         self._snapshots = SnapshotReader(self.cluster, self._refusals, timing.now)
@@ -172,12 +174,7 @@ class Operator:
         self._queue, self._events = queue, events
         self._metrics.leads(self._now())
         try:
-            for job in sorted(self.cluster.jobs(), key=lambda each: each.metadata.creation_timestamp):
-                self._enqueue(_key(job))
-            for key in (*self.cluster.tracker.job_keys(), *(key for key, _ in self.cluster.requests.jobs())):
-                self._enqueue(key)
-            for key in self.cluster.ipu_pod_keys():
-                self._enqueue(key)
+            self._enqueue_all()
             async with asyncio.TaskGroup() as group:
                 group.create_task(run_workers(queue, self._handle, workers=WORKERS))
                 group.create_task(events.run())
@@ -189,20 +186,29 @@ class Operator:
             self._queue = self._events = None
 
     def not_ready(self) -> list[str]:
-        """Why this replica could not take over now; empty if it could."""
-        reasons = []
-        for what, reflector in self.cluster.reflectors().items():
-            if not reflector.synced:
-                reasons.append(f"{what}: not listed yet {reflector.error}".strip())
-            elif not reflector.connected:
-                reasons.append(f"{what}: the watch is disconnected {reflector.error}".strip())
-        return reasons
+        """Why this replica could not take over now; empty if it could, for at least one namespace."""
+        cluster = self.cluster
+        missing = [_find_disconnected(cluster.reflectors_in(each)) for each in cluster.namespaces or ("",)]
+        in_namespaces = itertools.chain.from_iterable(missing) if all(missing) else ()
+        return [*in_namespaces, *_find_disconnected(cluster.shared_reflectors())]
+
+    def disconnected(self) -> list[str]:
+        """All lists and watches that fail now. Jobs of a namespace wait until everything there was listed once."""
+        return _find_disconnected(self.cluster.reflectors())
 
     # callbacks of the watches
 
     def _enqueue(self, key: str) -> None:
-        if self._queue is not None and self.cluster.concerns(key):
+        if self._queue is not None and self.cluster.has_listed(key):
             self._queue.add(key, first=self.cluster.has_begun(key))  # see has_begun
+
+    def _enqueue_all(self, namespace: str = "") -> None:
+        """Everything that may need a decision, the oldest job first. namespace: only there; empty: everywhere."""
+        jobs = sorted(self.cluster.jobs(), key=lambda each: each.metadata.creation_timestamp)
+        requesters = (key for key, _ in self.cluster.requests.jobs())
+        for key in (*map(_key, jobs), *self.cluster.tracker.job_keys(), *requesters, *self.cluster.ipu_pod_keys()):
+            if not namespace or key.startswith(f"{namespace}/"):
+                self._enqueue(key)
 
     def _forget(self, uid: str) -> None:
         self._refusals.forget_job(uid)
@@ -311,7 +317,8 @@ class Operator:
 
     def _look_again(self, key: str, job: IPUJob, snapshot: Snapshot, plan: JobPlan) -> None:
         unknown_s = self.cluster.hardware.again_s(snapshot.pods.values())
-        for delay_s in (plan.again_s, self._refusals.again_s(job.metadata.uid), unknown_s):
+        unconfirmed_s = self.cluster.tracker.again_s(job.metadata.uid)
+        for delay_s in (plan.again_s, self._refusals.again_s(job.metadata.uid), unknown_s, unconfirmed_s):
             if delay_s is not None:
                 self._again(key, delay_s)
 
@@ -376,7 +383,7 @@ class Operator:
 
     def _status_written(self, job: IPUJob, status: IPUJobStatus) -> None:
         self._metrics.wrote("patch", "IPUJob/status")
-        pods = self.cluster.pods.of_job(job.metadata.uid).values()
+        pods = self.cluster.pods.of_job(_key(job), job.metadata.uid).values()
         self._metrics.status_written(job, status, pods, self._now())
 
     def _entries(self) -> list[tuple[str, PartitionEntry]]:
@@ -385,6 +392,16 @@ class Operator:
     def _again(self, key: str, delay_s: float) -> None:
         if self._queue is not None:
             self._queue.add_after(key, delay_s)
+
+
+def _find_disconnected(reflectors: Mapping[str, Reflector[Any]]) -> list[str]:
+    reasons = []
+    for what, reflector in reflectors.items():
+        if not reflector.synced:
+            reasons.append(f"{what}: not listed yet {reflector.error}".strip())
+        elif not reflector.connected:
+            reasons.append(f"{what}: the watch is disconnected {reflector.error}".strip())
+    return reasons
 
 
 def _kind_of(job: IPUJob) -> str:

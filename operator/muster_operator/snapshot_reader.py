@@ -24,7 +24,7 @@ class SnapshotReader:
         return self._read(job, {pod.metadata.name: pod})
 
     def read(self, job: IPUJob) -> Snapshot:
-        return self._read(job, self._cluster.pods.of_job(job.metadata.uid))
+        return self._read(job, self._cluster.pods.of_job(_key(job), job.metadata.uid))
 
     def _read(self, job: IPUJob, pods: Mapping[str, JobPod]) -> Snapshot:
         uid, cluster, refusals = job.metadata.uid, self._cluster, self._refusals
@@ -33,7 +33,7 @@ class SnapshotReader:
         return Snapshot(
             now=self._now(),
             pods=dict(pods),  # the cache goes on while the decision is carried out
-            objects=cluster.objects_of(uid),
+            objects=cluster.objects_of(_key(job), uid),
             foreign=refusals.foreign(uid),
             refused=refusals.refused(uid),
             entries=entries,
@@ -67,3 +67,7 @@ class SnapshotReader:
             if equals:
                 selector.setdefault(key, value)
         return self._cluster.capacity.count(selector, avoided_nodes(job, self._now()))
+
+
+def _key(job: IPUJob) -> str:
+    return f"{job.metadata.namespace}/{job.metadata.name}"

@@ -52,6 +52,7 @@ async def run(settings: TainterSettings) -> int:
     log.info("cluster %s, from %s", config.server, config.origin)
     policy = LivePolicy(settings.policy)
     metrics = TainterMetrics()
+    metrics.dry_run.set(settings.dry_run)
     agent = f"muster-tainter/{package_version()}"
     namespace = settings.namespace or config.namespace
     async with contextlib.AsyncExitStack() as stack:
@@ -90,6 +91,7 @@ async def run(settings: TainterSettings) -> int:
             with contextlib.suppress(TimeoutError):  # an unknown state counts as paused; recovery continues
                 async with asyncio.timeout(PAUSE_KNOWN_S):
                     await pause.wait_synced()
+                    await pause.read_newest()
 
         tainter.wait_pause_known = pause_known
         status = FleetStatus(

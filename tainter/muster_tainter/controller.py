@@ -212,8 +212,10 @@ class Tainter:
         self.look_at_all()
 
     def pause_changed(self) -> None:
-        """Decide again, unless the last decision was made under the same pause."""
-        if self.fleet.withheld() != self._decider.decided_under:
+        """Decide again, unless all decisions were made under the same pause: some nodes may have been decided under the
+        new one before this was called."""
+        if self._decider.decided_under - {self.fleet.withheld()}:
+            self._decider.decided_under.clear()
             self.look_at_all()
 
     def not_ready(self) -> list[str]:
@@ -399,7 +401,7 @@ class Tainter:
         return {
             "urgent": len(self._urgent) if self._urgent is not None else 0,
             "routine": len(self._routine) if self._routine is not None else 0,
-            "announcer": len(self._recorder) if self._recorder is not None else 0,
+            "events": len(self._recorder) if self._recorder is not None else 0,
         }
 
 

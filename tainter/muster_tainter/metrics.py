@@ -59,7 +59,8 @@ class TainterMetrics:
         self.conflicts = Counter("muster_tainter_conflicts", "Node writes repeated after a conflict (409)", registry=r)
         self.put_back = Counter("muster_tainter_taints_put_back", "Taints set again after others dropped", registry=r)
         self.unusable = Counter("muster_tainter_healths_unusable", "Invalid NodeHealths received", registry=r)
-        self.leader = Gauge("muster_tainter_leader", "1 while this process leads", registry=r)
+        self.leader = Gauge("muster_tainter_leader", "1 while this process leads, or decides in a dry run", registry=r)
+        self.dry_run = Gauge("muster_tainter_dry_run", "1 in a dry run, which writes nothing to nodes", registry=r)
         self.policy_good = Gauge("muster_tainter_policy_good", "0 while the policy file is invalid", registry=r)
         self.policy_reloads = Counter("muster_tainter_policy_reloads", "Reloads of the policy", ["result"], registry=r)
         self.plan_conflicts = Counter(

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import ManagedNode, Node
+from muster_kube.nodehealth import NodeHealth
 from muster_tainter.budgets.incident_tracker import IncidentTracker
 from muster_tainter.budgets.reservations import BudgetReservations
 from muster_tainter.devices.quarantine import DeviceQuarantine
@@ -45,8 +46,8 @@ class NodeDecider:
         self._spares = spares
         self._devices = devices
         self._taints = TaintHistory(replica.clock, fleet.policy)
-        self.decided_under = ""
-        """Why new taints were withheld at the last decision."""
+        self.decided_under: set[str] = set()
+        """Why new taints were withheld ("" if they were not) at the decisions since the last look at all nodes."""
 
     def note(self, name: str, old: Node | None, new: Node | None) -> None:
         """Record each change of a Node: evidence for who removed a taint."""
@@ -69,20 +70,22 @@ class NodeDecider:
         health, now = self._fleet.health_of(name), self._replica.now()
         external, over = self._fleet.external_findings.of(name)
         others, incident = self._incidents.find_related(node, health, external)
-        self.decided_under = self._fleet.withheld()
+        withheld = self._fleet.withheld()
+        self.decided_under.add(withheld)
         context = DecisionContext(
-            withhold=self.decided_under,
+            withhold=withheld,
             others=others,
             incident=incident,
             external=external,
             over=over,
-            devices=self._devices.context(node, self.decided_under),
+            devices=self._devices.context(node, withheld),
         )
         decision = decide(node, health, policy, now, released, context)
         if not self._replica.dry_run:
             # the leader before us may have opened the fault for a report that our watch has not delivered yet; what is
-            # closed stays closed
-            if any(change.how in BY_ABSENCE for change in decision.changes) and await self._fleet.verify_health(name):
+            # closed stays closed. Without a report nothing ends by absence, though a source can end what still waits
+            absent = isinstance(health, NodeHealth) and any(change.how in BY_ABSENCE for change in decision.changes)
+            if absent and await self._fleet.verify_health(name):
                 return await self.decide(node)
             shortage = self._budgets.reserve(name, decision)
             fence = self._budgets.fence(name)

@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import ApiError, ConfigError
+from muster_kube.api.errors import ApiError, ConfigError, NotFound
 from muster_kube.api.objects import Api, Event, EventMetadata, EventSource, Metadata, ObjectReference
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.controller.reflector import Reflector
@@ -70,6 +70,8 @@ class Pause:
         on_change: Callable[[], None],
         registry: CollectorRegistry = REGISTRY,
     ) -> None:
+        self._client = client
+        self._path = config_maps(namespace)
         self._on_change = on_change
         self._gauge = Gauge(
             "muster_tainter_paused", "1 while the tainter sets no new taints (muster pause)", registry=registry
@@ -77,7 +79,7 @@ class Pause:
         self._reason = ""
         self._watch: Reflector[PauseMap] = Reflector(
             client,
-            config_maps(namespace),
+            self._path,
             PauseMap,
             on_change=self._changed,
             on_undecodable=self._undecodable,
@@ -98,6 +100,16 @@ class Pause:
 
     async def wait_synced(self) -> None:
         await self._watch.wait_synced()
+
+    async def read_newest(self) -> None:
+        """For a replica that takes over: our watch may not have delivered the pause that the leader before us saw. An
+        end of the pause is left to the watch."""
+        try:
+            self._watch.observe(await self._client.get(f"{self._path}/{NAME}", type=PauseMap))
+        except NotFound:
+            pass
+        except (ApiError, ConfigError) as error:
+            log.warning("cannot read ConfigMap %s: %s; continuing with what the watch has delivered", NAME, error)
 
     @property
     def not_ready(self) -> str:

@@ -22,6 +22,7 @@ from tests.chaos.injections import Injector, schedule
 from tests.chaos.installation import IPU_LABEL, Installation
 from tests.chaos.observer import FinalState, Observed, Violation, judge, last_change, later, stamp
 from tests.chaos.world import SPACE, Fleet, Jobs, RealAgents, insist
+from tests.cluster.tainter.fleet_findings import HEALTHS
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
@@ -87,9 +88,11 @@ async def run_chaos(plane: ControlPlane, folder: Path, scale: Scale, seed: int, 
         run = await stack.enter_async_context(_prepared(plane, folder, scale, seed, say))
         await run.break_everything()
         await run.until_rest()
+        plane.require_alive()  # without a scheduler every job waits, and nobody writes
         observed = await run.observed()
         (folder / "jobs.json").write_bytes(msgspec.json.encode(run.last_jobs))
-        (folder / "pods.json").write_bytes(msgspec.json.encode((await run.api.get("/api/v1/pods"))["items"]))
+        for name, path in (("pods", "/api/v1/pods"), ("nodes", NODES), ("healths", HEALTHS)):
+            (folder / f"{name}.json").write_bytes(msgspec.json.encode((await run.api.get(path))["items"]))
     violations = await asyncio.to_thread(judge, observed)
     last = last_change(observed.writes)
     rest_s = (datetime.fromisoformat(last.at) - run.healed).total_seconds() if last else 0.0
@@ -118,7 +121,7 @@ class ChaosRun:
         self.plane, self.api, self.runs, self.scale, self.say = plane, api, runs, scale, say
         rng = random.Random(seed)
         names = [f"chaos-{number}" for number in range(scale.nodes)]
-        self.fleet = Fleet(api, rng, names, scale.budget + scale.budget // 3)
+        self.fleet = Fleet(api, rng, names, scale.budget + scale.budget // 3, frozenset(names[-IPU_NODES:]))
         logs = {name: runs.kernel_log(name) for name in runs.agent_ports()}
         # one is never broken, so that nobody may call it so
         self.well = frozenset(list(logs)[:1])

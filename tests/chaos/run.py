@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.chaos.chaos import Scale, Verdict, run_chaos
+from tests.chaos.observer import FAULTY
 
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import install
@@ -79,15 +80,32 @@ def report(verdict: Verdict) -> list[str]:
     ]
 
 
-def evidence(folder: Path) -> list[str]:
-    """What the parts in ``folder`` left: the jobs' last messages, their pods, and the last lines of who runs them."""
-    jobs, pods = (json.loads((folder / name).read_bytes()) for name in ("jobs.json", "pods.json"))
+def evidence(folder: Path, plane: Path) -> list[str]:
+    """What the parts in ``folder`` and the control plane in ``plane`` left: the jobs' last messages, their pods, nodes
+    without a taint whose report or record has a fault, and the last lines of who decides."""
+    jobs, pods, nodes, healths = (
+        json.loads((folder / f"{name}.json").read_bytes()) for name in ("jobs", "pods", "nodes", "healths")
+    )
     lines = [f"job {each['metadata']['name']}: {each.get('status', {}).get('lastMessage', '')}" for each in jobs]
     for pod in pods:
         status = pod.get("status", {})
         conditions = [f"{c['type']}={c['status']} {c.get('message', '')}" for c in status.get("conditions", [])]
         lines.append(f"pod {pod['metadata']['name']}: {status.get('phase')} {pod['spec'].get('nodeName')} {conditions}")
-    for log in sorted([*folder.glob("operator-*.log"), *folder.glob("vipu-*.log")]):
+    statuses = {each["metadata"]["name"]: each.get("status", {}) for each in healths}
+    for node in nodes:
+        status = statuses.get(node["metadata"]["name"], {})
+        record = node["metadata"].get("annotations", {}).get("muster.dev/faults", "")
+        tainted = any(each["key"] == FAULTY for each in node["spec"].get("taints", ()))
+        if tainted or (status.get("verdict") != "FAIL" and '"open"' not in record):
+            continue
+        lines.append(f"node {node['metadata']['name']}: {status} {record} {node['status'].get('conditions')}")
+    logs = [
+        *folder.glob("operator-*.log"),
+        *folder.glob("tainter-*.log"),
+        *folder.glob("vipu-*.log"),
+        *plane.glob("kube-[cs]*.log"),
+    ]
+    for log in sorted(logs):
         lines += [f"{log.name}: {line}" for line in log.read_text(errors="replace").splitlines()[-LAST_LINES:]]
     return lines
 

@@ -58,6 +58,7 @@ class _Node:
     occurrence: int = 0
     boot: int = 1
     finding: Object | None = None
+    publishing: asyncio.Lock = field(default_factory=asyncio.Lock)
     cleared: list[Object] = field(default_factory=list)
 
     def status(self) -> Object:
@@ -69,18 +70,20 @@ class _Node:
 
 @dataclass
 class Fleet:
-    """most: nodes that may have a fault at a time. foreign: taints of other people, by node."""
+    """most: nodes that may have a fault at a time. alone: nodes without which no job can run. foreign: taints of other
+    people, by node."""
 
     api: KubeClient
     rng: random.Random
     names: list[str]
     most: int
+    alone: frozenset[str] = frozenset()
     foreign: dict[str, frozenset[tuple[str, str, str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._nodes = {name: _Node() for name in self.names}
         self._busy: set[str] = set()
-        self._peoples: set[asyncio.Task[None]] = set()  # writes under way
+        self._events: set[asyncio.Task[None]] = set()  # under way
 
     async def publish_all(self) -> None:
         """Each agent's status, once the tainter has made its NodeHealth; again, whoever has lost it."""
@@ -100,17 +103,22 @@ class Fleet:
             return []
 
     async def _publish(self, name: str) -> None:
-        """Nothing, where there is no NodeHealth: :meth:`publish_all` follows."""
-        with suppress(NotFound):
-            await insist(lambda: self.api.patch(f"{HEALTHS}/{name}/status", self._nodes[name].status()))
+        """Nothing, where there is no NodeHealth: :meth:`publish_all` follows. One at a time, as an agent has one
+        publisher: what it tells first must not arrive last."""
+        node = self._nodes[name]
+        async with node.publishing:
+            with suppress(NotFound):
+                await insist(lambda: self.api.patch(f"{HEALTHS}/{name}/status", node.status()))
 
     async def live(self, per_s: float) -> None:
-        """For ever. per_s: events a second."""
-        async with asyncio.TaskGroup() as group:
-            while True:
-                await asyncio.sleep(self.rng.expovariate(per_s))
-                if len(self._busy) < 64:
-                    group.create_task(self._event(self.rng.choice(self.names)))
+        """For ever. per_s: events a second. What has begun when this is cancelled goes on, until :meth:`finish`: a
+        write that is cut off may be in the store and, without an answer, not in the audit log."""
+        while True:
+            await asyncio.sleep(self.rng.expovariate(per_s))
+            if len(self._busy) < 64:
+                event = asyncio.create_task(self._event(self.rng.choice(self.names)))
+                self._events.add(event)
+                event.add_done_callback(self._events.discard)
 
     async def _event(self, name: str) -> None:
         if name in self._busy:
@@ -133,14 +141,19 @@ class Fleet:
             self._busy.discard(name)
 
     async def finish(self) -> None:
-        """Some of what is broken is repaired, until about as many are left as the budget allows, and a few more."""
-        await asyncio.gather(*self._peoples)
+        """Some of what is broken is repaired, until about as many are left as the budget allows, and a few more; and
+        people end their maintenance of the nodes that jobs wait for: their taints on all of these would be a reason why
+        no job may run."""
+        await asyncio.gather(*self._events)
+        for name in sorted(self.alone):
+            if self.foreign.get(name):
+                await self._foreign_taint(name)
         broken = [name for name, node in self._nodes.items() if node.finding is not None]
         for name in broken[self.most :]:
             await self._clear(name, self._nodes[name])
 
     async def _fail(self, name: str, node: _Node) -> None:
-        broken = sum(each.finding is not None and each.finding in FATAL for each in self._nodes.values())
+        broken = sum(each.finding is not None and each.finding["verdict"] == "FAIL" for each in self._nodes.values())
         kinds = FATAL if self.rng.random() < 0.7 and broken < 2 * self.most else HARMLESS
         node.occurrence += 1
         node.finding = self.rng.choice(kinds) | {"occurrence": node.occurrence}
@@ -177,10 +190,7 @@ class Fleet:
             left = [each for each in after["spec"].get("taints") or () if each["key"] == FOREIGN[0]]
             self.foreign[name] = frozenset([FOREIGN] if left else [])
 
-        writing: asyncio.Task[None] = asyncio.create_task(insist(write))
-        self._peoples.add(writing)
-        writing.add_done_callback(self._peoples.discard)
-        await asyncio.shield(writing)  # it may be done already when :meth:`live` ends, so it must be noted
+        await insist(write)
 
 
 @dataclass

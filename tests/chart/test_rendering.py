@@ -39,6 +39,8 @@ CASES: dict[str, dict[str, Any]] = {
             "nodeSelector": {"control": "yes"},
             "tolerations": [{"key": "k", "operator": "Exists"}],
             "podAnnotations": {"a": "b"},
+            "extraVolumes": [{"name": "loki", "secret": {"secretName": "loki"}}],
+            "extraVolumeMounts": [{"name": "loki", "mountPath": "/etc/muster/loki"}],
         },
         "controller": {
             "replicas": 2,

@@ -121,7 +121,7 @@ def test_they_also_run_where_all_nodes_are_tainted_and_rather_elsewhere(helm: He
         assert pod["tolerations"] == [*ours, *own]
         (preferred,) = pod["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
         assert preferred["preference"]["matchExpressions"] == [{"key": "muster.dev/faulty", "operator": "DoesNotExist"}]
-    assert rendered.pod("Job", "muster-release").get("tolerations", []) == own
+    assert rendered.pod("Job", "muster-release")["tolerations"] == [*ours, *own]
 
 
 @pytest.mark.parametrize("values", [{}, {"controller": {"enabled": False}, "vipuProxy": {"enabled": False}}])

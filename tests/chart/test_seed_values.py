@@ -10,6 +10,7 @@ from tests.chart.helm_render import CHART, Helm, Refused
 RUN = "Deployment"
 MANAGER, PROXY = "gc-ipu-operator-controller-manager", "gc-ipu-operator-vipu-proxy"
 TOLERATION = [{"key": "k", "operator": "Exists"}]
+OURS = [{"key": f"muster.dev/{name}", "operator": "Exists"} for name in ("faulty", "startup")]
 
 
 def at(found: Any, path: str) -> Any:
@@ -117,7 +118,7 @@ ROWS: list[tuple[dict[str, Any], str, str, str, Any]] = [
             ("priorityClassName", "p", "spec/priorityClassName", "p"),
             ("podAnnotations", {"a": "b"}, "metadata/annotations", {"a": "b"}),
             ("nodeSelector", {"a": "b"}, "spec/nodeSelector", {"a": "b"}),
-            ("tolerations", TOLERATION, "spec/tolerations", TOLERATION),
+            ("tolerations", TOLERATION, "spec/tolerations", [*OURS, *TOLERATION]),
             ("runAsUser", 2001, "spec/securityContext/runAsUser", 2001),
         )
     ),
@@ -201,6 +202,10 @@ def test_the_defaults_are_the_tables() -> None:
         ({"namespace": {"create": False, "name": "ours"}}, "kubectl label --overwrite namespace ours pod-security"),
         ({"namespace": {"name": "default"}}, "kubectl label --overwrite namespace default"),
         ({"ownNode": {"mode": "webhook"}, "tainter": {"enabled": False}}, "- ownNode: "),
+        ({"tainter": {"enabled": False}}, "- tainter.enabled is false: "),
+        ({"agent": {"enabled": False}}, "- agent.enabled is false: "),
+        ({"agent": {"hostNetwork": True}}, "- agent.hostNetwork is true: "),
+        ({"controller": {"hostNetwork": True}}, "- controller.hostNetwork is true: "),
     ],
 )
 def test_the_notes_warn_of_a_value(helm: Helm, values: dict[str, Any], fact: str) -> None:
@@ -209,6 +214,18 @@ def test_the_notes_warn_of_a_value(helm: Helm, values: dict[str, Any], fact: str
 
 def test_the_notes_warn_of_nothing_else(helm: Helm) -> None:
     assert "WARNINGS" not in helm.notes(values={"vipuControllers": "a:1:k=v"})
+    asks = {"agent": {"hostNetwork": True, "config": {"require_token": True}}}
+    assert "- agent.hostNetwork " not in helm.notes(values=asks)
+    neither = {"agent": {"enabled": False}, "tainter": {"enabled": False}}
+    assert ".enabled is false: " not in helm.notes(values=neither)
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_the_notes_name_the_role_for_metrics_only_where_it_is(helm: Helm, create: bool) -> None:
+    values = {"controller": {"rbac": {"create": create}}}
+    role = "gc-metrics-reader"
+    assert helm.template(values=values).has("ClusterRole", role) is create
+    assert (f"--clusterrole={role} " in helm.notes(values=values)) is create
 
 
 @pytest.mark.parametrize(
@@ -226,6 +243,12 @@ def test_the_notes_warn_of_nothing_else(helm: Helm) -> None:
         ("checks.pcibw.enabled=false", "Additional property pcibw is not allowed"),
         ("checks.ping.parameters.sampel=3", "Additional property sampel is not allowed"),
         ("agent.config.port=3", "Additional property port is not allowed"),
+        # settings that the chart's roles and webhooks follow
+        ("controller.config.quarantine=q", "Additional property quarantine is not allowed"),
+        ("controller.config.quarantine_namespace=n", "Additional property quarantine_namespace is not allowed"),
+        ("controller.config.ipu_pods=true", "Additional property ipu_pods is not allowed"),
+        ("vipuProxy.config.quarantine=q", "Additional property quarantine is not allowed"),
+        ("vipuProxy.config.quarantine_namespace=n", "Additional property quarantine_namespace is not allowed"),
         ("admissionWebhooks.patch.enabled=false", "set admissionWebhooks.certificateSecret"),
         ("vipuProxy.enabled=false", "the operator needs the V-IPU proxy"),
         ("admissionWebhooks.scope=A!", "expected namespace names"),

@@ -82,6 +82,24 @@ def test_the_tainter_takes_its_settings_and_the_built_in_policy(defaults: Render
     assert load_policy(stored(defaults, "muster-policy", "policy.yaml", tmp_path)).rules
 
 
+@pytest.mark.parametrize("own", [[], [{"key": "gpu", "operator": "Exists"}]])
+def test_the_tainter_starts_on_nodes_that_have_just_registered(helm: Helm, own: list[Any]) -> None:
+    """Nobody else removes their taint."""
+    pod = helm.template(values={"tainter": {"tolerations": own}}).pod("Deployment", "muster-tainter")
+    assert pod["tolerations"] == [{"key": "muster.dev/startup", "operator": "Exists"}, *own]
+
+
+def test_the_token_of_a_source_can_be_mounted(helm: Helm, defaults: Rendered) -> None:
+    volume = {"name": "loki", "secret": {"secretName": "loki"}}
+    mount = {"name": "loki", "mountPath": "/etc/muster/loki", "readOnly": True}
+    given = {"extraVolumes": [volume], "extraVolumeMounts": [mount]}
+    pod = helm.template(values={"tainter": given}).pod("Deployment", "muster-tainter")
+    default = defaults.pod("Deployment", "muster-tainter")
+    assert pod["volumes"] == [*default["volumes"], volume]
+    (container,), (without,) = pod["containers"], default["containers"]
+    assert container["volumeMounts"] == [*without["volumeMounts"], mount]
+
+
 @pytest.mark.parametrize("form", [lambda policy: policy, json.dumps])
 def test_a_policy_is_yaml_or_a_string_of_it(helm: Helm, form: Any, tmp_path: Path) -> None:
     policy = {"rules": [{"name": "all", "match": {"check": "*"}, "action": "event"}]}

@@ -36,7 +36,8 @@ class CommandRunner:
         self.left = set(lines)
         self._lines = frozenset(lines)
         # without the variables of the make that runs the tests
-        own = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+        ours = ("ARGS", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+        own = {name: value for name, value in os.environ.items() if name not in ours}
         self._environ = {**own, **environ}
         self._folder = folder
 

@@ -50,17 +50,19 @@ def explore(name: str, seconds: float) -> Explored:
 
 
 class _Share:
-    """Of the time, what each scope gets: as much as each that has not begun; what one does not use is the others'."""
+    """Of the time, what each scope gets: as much as each that has not begun; what one does not use is the others'.
+    Where others took longer than their share, it is half an equal share, and all together last longer."""
 
     def __init__(self, scopes: int, jobs: int, seconds: float) -> None:
         self._lock, self._left = threading.Lock(), scopes
         self._jobs, self._ends = jobs, time.monotonic() + seconds
+        self._least_s = seconds * min(1.0, jobs / scopes) / 2
 
     def take(self) -> float:
         with self._lock:
             left = self._left
             self._left -= 1
-        return (self._ends - time.monotonic()) * min(1.0, self._jobs / left)
+        return max(self._least_s, (self._ends - time.monotonic()) * min(1.0, self._jobs / left))
 
 
 def _begin() -> None:

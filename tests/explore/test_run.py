@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import time
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
@@ -39,3 +40,14 @@ def test_each_scope_has_a_process_of_its_own() -> None:
 def test_a_scope_whose_process_is_killed_is_an_error_and_no_hang() -> None:
     with pytest.raises(BrokenProcessPool):
         list(explore_all(["killed", "next"], 60.0, 1, _explore))
+
+
+def _explore_late(name: str, seconds: float) -> Explored:
+    time.sleep(0.5 if name == "late" else 0.0)
+    return Explored(name, str(seconds), 1, 0)
+
+
+def test_a_scope_that_takes_longer_leaves_the_others_half_their_share() -> None:
+    late, following = explore_all(["late", "next"], 0.4, 1, _explore_late)
+    assert late.name == "late"
+    assert float(following.text) == 0.1

@@ -21,6 +21,7 @@ from muster_operator.job.status_types import IPUJobCondition, IPUJobStatus, Work
 from muster_operator.job.types import IPUJob, decode_job
 from muster_operator.metrics import OperatorMetrics
 from muster_operator.observe.cluster import WatchScope
+from muster_operator.observe.tracker_reader import RECEIVED_S
 
 STATUS = f"{JOBS}/train/status"
 EVENTS = f"/api/v1/namespaces/{NS}/events"
@@ -329,3 +330,21 @@ async def test_jobs_that_wait_for_room_are_woken_once_the_oldest_first() -> None
             it.operator.cluster.tracker.update({})
         await until(lambda: looked and it.at_rest())
         assert looked == ["train"]
+
+
+async def test_a_job_is_planned_again_when_an_answer_that_no_watch_confirms_ends() -> None:
+    """The entry was removed while the watch of the tracker was disconnected, so no event says so."""
+    known: list[set[str]] = []
+
+    def decide(_job: IPUJob, seen: Snapshot) -> JobPlan:
+        known.append(set(seen.entries))
+        return JobPlan(status=status())
+
+    async with lead_operator(decide) as it:
+        await until(it.at_rest)
+        it.operator.cluster.tracker.note_answer("p", PartitionEntry(job="u1", namespace=NS, name="train", size=4))
+        it.bench.now += RECEIVED_S - 0.05
+        it.operator._enqueue(f"{NS}/train")
+        await until(lambda: known[-1] == {"p"})
+        it.bench.now += 0.05
+        await until(lambda: known[-1] == set())

@@ -22,6 +22,8 @@ def test_the_files_are_what_it_writes(tmp_path: Path) -> None:
     place = checkout(tmp_path / "muster")
     index = re.search(r"^index-url = (.*)$", mirrors.pip_settings(""), re.MULTILINE)
     environ = {"UV_DEFAULT_INDEX": index[1]} if index else {}
+    if certificates := mirrors.certificates():
+        environ["SSL_CERT_FILE"] = str(certificates)
     CommandRunner(commands_of_test(__file__), {}, environ, place).type("make lock")
     for file in FOLDER.iterdir():
         ours, written = packages(file), packages(place / "requirements" / file.name)

@@ -5,7 +5,6 @@ import logging
 from typing import get_args
 
 import pytest
-from tests.kube.process.test_logs import root_logger  # noqa: F401 - the fixture
 
 from muster_kube.process.logs import LogFormat, configure_logging
 
@@ -14,9 +13,7 @@ FORGED = "\x1b[2J\x9b31m\x07\x7f\u2028\u202e\n2026-01-01T00:00:00.000Z INFO all 
 
 @pytest.mark.parametrize("log_format", get_args(LogFormat))
 def test_text_of_others_neither_commands_a_terminal_nor_forges_a_line(
-    log_format: str,
-    root_logger: logging.Logger,  # noqa: F811 - the fixture
-    capsys: pytest.CaptureFixture[str],
+    log_format: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure_logging(log_format)
     logging.getLogger("muster_agent").warning("kernel: %s", FORGED, extra={"fields": {"line": FORGED}})

@@ -1,6 +1,7 @@
 """What the first taint of a new leader waits for, and what it does not."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -107,6 +108,31 @@ async def test_it_waits_for_the_pause_and_everything_else_is_read_meanwhile(
     assert not api.asked_for("PATCH", f"{NODES_PATH}/ill")
     known.set()
     await Wire.until(lambda: bool(api.asked_for("PATCH", f"{NODES_PATH}/ill")))
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+
+
+async def test_after_a_pause_all_are_decided_again_though_one_was_before_the_end_was_told(
+    tainter: Tainter, client: CountingClient
+) -> None:
+    """Between the end of a pause and the look at all nodes other decisions may be made, which know of the end."""
+    paused = "paused by ada"
+    tainter.fleet.withheld = lambda: paused
+    leading = asyncio.create_task(tainter.lead())
+
+    def taints() -> list[Any]:
+        bodies = (json.loads(asked.body) for asked in client.api.asked_for("PATCH", f"{NODES_PATH}/ill"))
+        return [body["spec"]["taints"] for body in bodies if body.get("spec", {}).get("taints")]
+
+    await Wire.until(lambda: bool(client.api.asked_for("PATCH", f"{NODES_PATH}/ill")))
+    await Wire.until(lambda: not any(tainter._depths().values()))
+    assert taints() == []
+    paused = ""
+    known = tainter.fleet.node("n0")
+    assert known is not None
+    await tainter._decider.decide(known)
+    tainter.pause_changed()
+    await Wire.until(lambda: bool(taints()))
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)
 

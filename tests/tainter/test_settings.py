@@ -2,7 +2,6 @@
 
 import logging
 from argparse import ArgumentParser
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,6 @@ from muster_kube.process.settings import SettingsError
 from muster_tainter.__main__ import add_arguments, main
 from muster_tainter.faults.logs.audit_log import configure, findings_log
 from muster_tainter.settings import FLAGS, load
-
-
-@pytest.fixture(autouse=True)
-def _loggers() -> Iterator[None]:
-    root = logging.getLogger()
-    kept = [(each, each.handlers[:], each.level, each.propagate) for each in (root, findings_log)]
-    yield
-    for logger, handlers, level, propagate in kept:
-        logger.handlers[:], logger.propagate = handlers, propagate
-        logger.setLevel(level)
 
 
 class TestSettings:

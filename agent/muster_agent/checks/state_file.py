@@ -284,7 +284,7 @@ class StateSaver:
             await asyncio.wait([saving])
         try:
             saving.result()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: text that is not UTF-8, as names of files may be
             self._log_failure(str(error))
             return False
         if self._failing:

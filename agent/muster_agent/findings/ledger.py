@@ -151,24 +151,28 @@ class Ledger:
     def take_run(self, result: Result) -> list[Transition]:
         """Apply one run of a snapshot check. Findings that it no longer has are cleared, if the run could check them.
 
-        A run without measurements (UNKNOWN, SKIP) clears nothing. A component that it could not measure keeps its
-        findings, except those for which the run has PASS. A FAIL is cleared only if the run reports on its component,
-        the group of that component, or the host, because a failed disk that has left the bus is missing, not healthy.
-        SKIP for a finding (a test that did not run this time) keeps it open.
+        A run without measurements (UNKNOWN, SKIP) clears nothing. What it could not measure, a component, its group or
+        the host, keeps its findings, except those for which the run has PASS. A FAIL is cleared only if the run
+        measured its component, or found the group of that component or the host sound, because a failed disk that has
+        left the bus is missing, not healthy. SKIP for a finding (a test that did not run this time) keeps it open.
         """
         at = result.started + result.duration_s
         bad = [finding for finding in result.findings if finding.verdict not in (Verdict.PASS, Verdict.SKIP)]
         transitions: list[Transition] = []
         if result.verdict is not Verdict.SKIP and (bad or result.verdict is not Verdict.UNKNOWN):
             found = {finding.key for finding in bad}
-            reported = {finding.component for finding in result.findings if finding.verdict is not Verdict.SKIP}
+            reported = [finding for finding in result.findings if finding.verdict is not Verdict.SKIP]
+            measured = {finding.component for finding in reported if finding.verdict is not Verdict.UNKNOWN}
+            ailing = {each.component for each in reported if each.verdict in (Verdict.FAIL, Verdict.UNKNOWN)}
+            healthy = {each.component for each in reported if each.verdict is Verdict.PASS} - ailing
             skipped = {finding.key for finding in result.findings if finding.verdict is Verdict.SKIP}
             blind = {finding.component for finding in bad if finding.verdict is Verdict.UNKNOWN}
             sound = {finding.key for finding in result.findings if finding.verdict is Verdict.PASS}
             for key, finding in list(self._open.items()):
-                whole = {finding.component, finding.component.partition("/")[0], "host"}
-                blocked = finding.verdict is not Verdict.UNKNOWN and not blind.isdisjoint({finding.component, "host"})
-                if finding.verdict is Verdict.FAIL and reported and whole.isdisjoint(reported):
+                whole = {finding.component.partition("/")[0], "host"}
+                blocked = finding.verdict is not Verdict.UNKNOWN and not blind.isdisjoint({finding.component, *whole})
+                looked = finding.component in measured or not whole.isdisjoint(healthy)
+                if finding.verdict is Verdict.FAIL and reported and not looked:
                     continue
                 if key not in found | skipped and (key in sound or not blocked):
                     transitions.append(self._close(finding, ClearedBy.RUN, at, ""))

@@ -162,16 +162,18 @@ class FanOut:
 
     async def _watch(self, peer: PeerAgent, call: "asyncio.Future[Any]") -> None:
         """Return when ``call`` is done. Raises PeerCallFailed if the agent hangs."""
-        probe = self._probe
+        probe, now = self._probe, asyncio.get_running_loop().time
         wait_s, silent = probe.first_interval_s, 0
         while not (await asyncio.wait([call], timeout=wait_s))[0]:
+            asked_at = now()
             if await self._peers.alive(peer, probe.timeout_s):
                 wait_s, silent = min(2 * wait_s, probe.longest_interval_s), 0
                 continue
-            wait_s, silent = 0.0, silent + 1
+            # one that refuses connections, as an agent does that ends, gets as long to answer as one that is silent
+            wait_s, silent = max(0.0, asked_at + probe.timeout_s - now()), silent + 1
             if silent >= probe.failure_threshold and not call.done():
-                tried = f"{silent} requests of /healthz timed out after {probe.timeout_s:g} s each"
-                raise PeerCallFailed("NoAnswer", f"{peer_endpoint(peer)} accepts connections but hangs: {tried}")
+                tried = f"{silent} requests of /healthz without an answer within {probe.timeout_s:g} s each"
+                raise PeerCallFailed("NoAnswer", f"{peer_endpoint(peer)} hangs or is gone: {tried}")
 
 
 class _QueryRun:

@@ -95,6 +95,7 @@ class Publisher:
         self._retry = Backoff(base_s=0.1, cap_s=10.0)
         self._outage = Outage(clock.monotonic)
         self._failures = 0
+        self._not_before = float("-inf")  # of the next write, whatever wakes the publisher
         self._error = ""
         self._heal = Backoff(base_s=1.0, cap_s=60.0)
         self._heals = 0
@@ -235,6 +236,8 @@ class Publisher:
 
     async def _write_paced(self, now: float, health: NodeHealth, desired: NodeHealthStatus | None) -> float | None:
         """Write ``desired``, or only the claim if None, as soon as the rate limit allows it."""
+        if now < self._not_before:
+            return self._not_before - now
         if wait_s := self._rate_limit.take(now):
             return wait_s
         version = health.metadata.resource_version
@@ -251,7 +254,9 @@ class Publisher:
             written = await self._own.patch_status(body)
         except (ApiError, ConfigError) as error:
             self._noticed_at = noticed if noticed is not None else self._noticed_at
-            return await self._handle_failure(error, health)
+            pause_s = await self._handle_failure(error, health)
+            self._not_before = self._clock.monotonic() + (pause_s or 0.0)
+            return pause_s
         self._failures, self._error = 0, ""
         if self._is_outdated(written, health):
             return 0.0
@@ -274,14 +279,16 @@ class Publisher:
         """Decide how to continue after a failed write of ``health``."""
         self._metrics.record_publish_failure(type(error).__name__)
         failures, self._failures = self._failures, self._failures + 1
-        if isinstance(error, NotFound):
-            self._observed = None  # deleted: the watch reports a new one
-            self._forget_baseline()
-            return None
-        if isinstance(error, Conflict):
-            # another client has written, and the watch has not reported it yet: read the object and decide again
+        if isinstance(error, Conflict | NotFound):
+            # another client has written or deleted it, and the watch has not reported that yet: read the object and
+            # decide again; a server that starts may also deny objects that exist, and no watch would correct that
             try:
                 newest = await self._own.get()
+            except NotFound:
+                if self._observed is not None and self._observed.metadata.uid == health.metadata.uid:
+                    self._observed = None  # the watch reports a new one
+                    self._forget_baseline()
+                return None
             except (ApiError, ConfigError) as again:
                 error = again
             else:

@@ -62,8 +62,9 @@ async def run_probe(
     try:
         async with asyncio.timeout(check.timeout_s):
             findings = await check.probe(node, parameters)
-    except TimeoutError:
-        trouble = (Verdict.UNKNOWN, "Timeout", f"no result within {check.timeout_s:g} s")
+    except TimeoutError as error:
+        late = Verdict.UNKNOWN, "Timeout", f"no result within {check.timeout_s:g} s"
+        trouble = late if error.errno is None else _trouble(check, error)  # ETIMEDOUT of a socket or of NFS
     except Exception as error:
         trouble = _trouble(check, error)
     return _result(check, findings, trouble, started, clock() - begun)

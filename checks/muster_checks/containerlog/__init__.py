@@ -107,6 +107,6 @@ CONTAINERLOG = Check(
     stream=_open_stream,
     enabled=False,
     reads="/var/log/pods (the container runtime's log files), and the kubelet's pod-resources socket",
-    ran_on="a real kubelet (1.20) and containerd, with a pod that prints a recorded line; rotation on files made as "
-    "kubelets make them; which pods have accelerators, on recorded answers of a kubelet; CRI-O by its documentation",
+    ran_on="real kubelets (1.20, 1.36) and containerd, with a pod that prints a recorded line; rotation on files made "
+    "as kubelets make them; which pods have accelerators, on recorded answers of a kubelet; CRI-O by its documentation",
 )

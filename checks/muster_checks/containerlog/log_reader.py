@@ -5,6 +5,7 @@ turn, so a flood in one log does not keep others from being read.
 """
 
 import os
+import re
 import time
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
@@ -23,6 +24,11 @@ from muster_checks.containerlog.step_times import StepTimes
 TURN_BYTES = 1 << 20
 PODS_LIMIT = 4096  # folders of pods that are looked at; a kubelet runs 110 pods by default
 CONTAINERS_LIMIT = 256  # of one pod
+
+# names of namespaces, pods and containers (RFC 1123), and uids. Another process than the kubelet can give a folder any
+# name.
+_NAME = re.compile(r"[a-z0-9.-]{1,253}")
+_FOLDER = re.compile(rf"({_NAME.pattern})_({_NAME.pattern})_[a-zA-Z0-9.-]{{1,253}}")
 
 Place = tuple[str, str]  # folders of a pod and of one of its containers
 
@@ -171,7 +177,8 @@ class LogReader:
     def _containers(self, folder: str, turn: Turn) -> list[Place]:
         try:
             with listed(self._opener, (folder,)) as entries:
-                return [(folder, name) for name in sorted(entry.name for entry in islice(entries, CONTAINERS_LIMIT))]
+                found = (entry.name for entry in islice(entries, CONTAINERS_LIMIT))
+                return [(folder, name) for name in sorted(filter(_NAME.fullmatch, found))]
         except OSError as error:
             self._note(error, folder, turn)
         return []
@@ -250,6 +257,6 @@ class LogReader:
 
 
 def pod_of(folder: str) -> str:
-    """NAMESPACE/NAME from the name of a pod's folder, NAMESPACE_NAME_UID; empty for another name."""
-    parts = folder.split("_")
-    return f"{parts[0]}/{parts[1]}" if len(parts) == 3 and all(parts) else ""
+    """NAMESPACE/NAME from the name of a pod's folder, NAMESPACE_NAME_UID; empty for a name that no kubelet gives."""
+    found = _FOLDER.fullmatch(folder)
+    return f"{found[1]}/{found[2]}" if found else ""

@@ -5,6 +5,7 @@ Its table has a row "| 0 | Name: … |" for each GPU, followed by "PCI Bus ID: 0
 
 import re
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.dcgm.program import find_dcgmi
@@ -12,6 +13,8 @@ from muster_checks.hardware.pci import normal_address
 
 TIMEOUT_S = 30.0
 _ROW = re.compile(r"^\|\s*(\d{1,3})?\s*\|\s*(?:PCI Bus ID:\s*([0-9a-fA-F:.]{7,16}))?.*$")
+
+_listed: "WeakKeyDictionary[NodeView, dict[int, str]]" = WeakKeyDictionary()
 
 
 def parse(text: str) -> dict[int, str]:
@@ -29,7 +32,10 @@ def parse(text: str) -> dict[int, str]:
 
 
 async def read_addresses(node: NodeView, host: Sequence[str] = ()) -> dict[int, str]:
-    """Empty if dcgmi does not list them; findings then contain DCGM's numbers. host: its option --host."""
+    """The addresses that dcgmi lists or, if it fails, has listed last, so that a finding keeps its component. Empty if
+    it never did; findings then contain DCGM's numbers. host: its option --host."""
     dcgmi = find_dcgmi(node) or ("dcgmi",)
     output = await node.commands.run((*dcgmi, "discovery", "-l", *host), timeout_s=TIMEOUT_S)
-    return parse(output.stdout.decode("utf-8", "replace")) if output.ok else {}
+    if output.ok:
+        _listed[node] = parse(output.stdout.decode("utf-8", "replace"))
+    return _listed.get(node, {})

@@ -6,6 +6,7 @@ from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
+from muster_checks.base.threads import in_thread
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.dcgm.discovery import read_addresses
 from muster_checks.dcgm.judge import judge
@@ -48,7 +49,7 @@ _TROUBLES = (
 
 async def probe(node: NodeView, level: int, host: str = "") -> list[Finding]:
     """host: address of the host engine; empty: localhost."""
-    gpus = nvidia_gpus(node)
+    gpus = await in_thread(node, nvidia_gpus, node)
     if not gpus:
         raise NotHere("no NVIDIA GPU on the PCI bus")
     if find_dcgmi(node) is None:

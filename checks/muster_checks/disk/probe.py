@@ -10,6 +10,7 @@ from muster_checks.base.commands import Output
 from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere
+from muster_checks.base.threads import in_thread
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.disk import DiskParameters
 from muster_checks.disk.devices import DiskDevices, read_devices
@@ -28,7 +29,7 @@ _ADVICE = {
 
 
 async def probe(node: NodeView, parameters: DiskParameters, spaces: SpaceReader = _SPACES) -> list[Finding]:
-    devices, mounts = read_devices(node), read_mounts(node)
+    devices, mounts = await in_thread(node, read_devices, node), read_mounts(node)
     found = group_filesystems(node, mounts)
     if not (devices.controllers or devices.scsi or devices.arrays or devices.unbound or found or parameters.min_nvme):
         raise NotHere("this node has no NVMe or SCSI disk, no array, and no mounted local file system")

@@ -38,6 +38,7 @@ class SpaceRequest:
         self.error: OSError | None = None
         self._read, self._places, self._device = read, places, device
         self._loop = asyncio.get_running_loop()
+        self.began = self._loop.time()
         self.ended = asyncio.Event()
         self.thread = threading.Thread(target=self._ask, daemon=True, name=f"statvfs {device}")
         self.thread.start()
@@ -61,15 +62,16 @@ class SpaceReader:
     async def ask(self, node: NodeView, filesystem: Filesystem, timeout_s: float) -> DiskSpace | None:
         """None if the file system is not visible to this process. Raises OSError, TimeoutError without an answer."""
         key = filesystem.device, str(node.root)
-        before = self._asking.get(key)
-        if before is not None and before.thread.is_alive():
-            raise TimeoutError
-        # the second path is for an agent that sees the node's processes, but not its root
-        places = [node.path(filesystem.point), node.path("/proc/1/root" + filesystem.point)]
-        asking = self._asking[key] = SpaceRequest(self._read, places, filesystem.device)
-        async with asyncio.timeout(timeout_s):
+        asking = self._asking.get(key)
+        if asking is None or not asking.thread.is_alive():
+            # the second path is for an agent that sees the node's processes, but not its root
+            places = [node.path(filesystem.point), node.path("/proc/1/root" + filesystem.point)]
+            asking = self._asking[key] = SpaceRequest(self._read, places, filesystem.device)
+        # one that another run began may answer yet; one that has hung for longer than that is not waited for
+        async with asyncio.timeout_at(max(asking.began + timeout_s, asyncio.get_running_loop().time())):
             await asking.ended.wait()
-        del self._asking[key]
+        if self._asking.get(key) is asking:
+            del self._asking[key]
         if asking.error is not None:
             raise asking.error
         return asking.space

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
+from muster_checks.base.threads import in_thread
 from muster_checks.base.vocabulary import Finding
 from muster_checks.cuda.busy_gpus import find_busy_gpus
 from muster_checks.cuda.launcher import NOT_OFFERED, GpuRun, read_runs, run_on_each_gpu
@@ -23,7 +24,7 @@ async def probe(node: NodeView, parameters: GpumemParameters, limits: GpumemLimi
     models = gpu_models(parameters.expected)
     only = normal_address(parameters.gpu) if parameters.gpu else ""
     # a GPU passed to a virtual machine cannot be tested from here
-    gpus = [gpu for gpu in nvidia_gpus(node) if gpu.driver in ("", "nvidia")]
+    gpus = [gpu for gpu in await in_thread(node, nvidia_gpus, node) if gpu.driver in ("", "nvidia")]
     if not gpus:
         raise NotHere("no NVIDIA GPU on the PCI bus")
     gpus = [gpu for gpu in gpus if only in ("", gpu.address)]

@@ -7,6 +7,7 @@ import msgspec
 from muster_checks.base.bounded_read import Unreadable, names_in
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
+from muster_checks.base.threads import in_thread
 from muster_checks.graphcore import SDK
 from muster_checks.graphcore.settings import IpuFabric
 from muster_checks.graphcore.tools.device_list import IpuDevice, parse
@@ -25,7 +26,7 @@ class DiscoveredIpus(msgspec.Struct, frozen=True):
 
 async def discover_ipus(node: NodeView, fabric: IpuFabric, all_partitions: bool, timeout_s: float) -> DiscoveredIpus:
     """The node's IPUs. Raises NotHere, ToolMissing or CannotTell."""
-    on_bus = [device.address for device in pci_devices(node) if device.kind is DeviceKind.IPU]
+    on_bus = [device.address for device in await in_thread(node, pci_devices, node) if device.kind is DeviceKind.IPU]
     signs = bool(on_bus or fabric.configured or any(_NODE.fullmatch(name) for name in names_in(node.path("/dev"))))
     argv = ["gc-info", "-l", *(["--all-partitions"] if all_partitions else [])]
     output = await node.commands.run(argv, timeout_s=timeout_s, environment=fabric.variables)

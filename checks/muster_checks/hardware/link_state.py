@@ -50,9 +50,10 @@ def describe_down_link(
     """
     if link.up:
         return None
-    ups = [at for at, value in seen_up.points if value] if seen_up else []
+    points = seen_up.points if seen_up else ()
+    ups = [at for at, value in points if value]
     if link.used or link.wanted or ups:
-        down_s = now - ups[-1] if ups else up_for_s
+        down_s = now - _lost_at([at for at, _ in points], ups[-1], now) if ups else up_for_s
         why = "required" if link.wanted else "it was in use"
         since = f"down for {down_s:.0f} s" if ups and down_s is not None else "down"
         if down_s is not None and down_s < GRACE_S:
@@ -63,6 +64,13 @@ def describe_down_link(
     if 2 * others_up > len(equals) + 1:
         return Verdict.WARN, f"down since its driver was loaded, while {others_up} of {len(equals)} equal ports are up"
     return None
+
+
+def _lost_at(readings: Sequence[float], last_up: float, now: float) -> float:
+    """Since when a link is down: since it was last seen up, or only since the next reading if nobody looked between
+    them for longer than the agent's period (60 s) explains."""
+    next_at = next((at for at in readings if at > last_up), now)
+    return last_up if next_at - last_up <= GRACE_S / 2 else next_at
 
 
 def find_best_before(seen: Mapping[str, CounterSeries], name: str, now: float) -> float | None:

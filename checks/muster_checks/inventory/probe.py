@@ -8,6 +8,7 @@ import yaml
 from muster_checks.base.bounded_read import names_in
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere
+from muster_checks.base.threads import in_thread
 from muster_checks.base.vocabulary import Finding
 from muster_checks.hardware.pci import pci_devices
 from muster_checks.inventory import InventoryParameters
@@ -19,7 +20,9 @@ FILE_LIMIT_BYTES = 1 << 20
 async def probe(node: NodeView, parameters: InventoryParameters) -> list[Finding]:
     if parameters.expected is None:
         raise NotHere("no expected devices configured: set the parameter expected", "NothingExpected")
-    return [judge(row, read_devices(node)) for row in load_expected(parameters.expected)]
+    rows = load_expected(parameters.expected)
+    present = await in_thread(node, read_devices, node)
+    return [judge(row, present) for row in rows]
 
 
 def read_devices(node: NodeView) -> PresentDevices:

@@ -21,7 +21,8 @@ class SelRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge_log(entries: Sequence[SelEntry], now: datetime | None, window_s: float) -> list[Finding]:
-    """The worst entry per (sensor, reason) within the window. Entries that were deasserted later are ignored."""
+    """The worst entry per (sensor, reason) within the window, and one finding for the log as a whole. Entries that were
+    deasserted later are ignored."""
     open_entries: dict[tuple[str, str], tuple[SelRule, int, SelEntry]] = {}
     for entry in entries:
         if entry.at is None or now is None or (now - entry.at).total_seconds() > window_s:
@@ -40,20 +41,24 @@ def judge_log(entries: Sequence[SelEntry], now: datetime | None, window_s: float
             component=f"sel/{sensor.replace(' ', '_')}"[:128],
             verdict=rule.verdict,
             reason=rule.reason,
-            message=shorten(f"{sensor}: {entry.event} at {entry.at} (BMC time), {count} times; see ipmitool sel elist"),
+            message=shorten(
+                f"{sensor}: {entry.event} at {entry.at} (BMC time), {count} times; see ipmitool sel elist, and clear "
+                "the log (ipmitool sel clear) after a repair"
+            ),
             fault_class=rule.fault_class,
             measurements=(Measurement("entries", count),),
         )
         for (sensor, _), (rule, count, entry) in open_entries.items()
     ]
-    quiet = Finding(
+    # the log was read as a whole: what has no finding any more is over, whatever else has one
+    read = Finding(
         component="sel",
         verdict=Verdict.PASS,
-        reason="NothingBad",
-        message="no entry within the window indicates a fault",
+        reason="NothingBad" if not findings else "Read",
+        message=f"no {'other ' if findings else ''}entry within the window indicates a fault",
         measurements=(Measurement("entries", len(entries)),),
     )
-    return sorted(findings, key=lambda finding: -severity(finding.verdict)) or [quiet]
+    return [*sorted(findings, key=lambda finding: -severity(finding.verdict)), read]
 
 
 def judge_sensors(sensors: Sequence[Sensor]) -> list[Finding]:

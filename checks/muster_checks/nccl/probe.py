@@ -3,6 +3,7 @@
 from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
+from muster_checks.base.threads import in_thread
 from muster_checks.base.vocabulary import Finding
 from muster_checks.cuda.busy_gpus import find_busy_gpus
 from muster_checks.hardware.pci import nvidia_gpus
@@ -13,7 +14,7 @@ from muster_checks.nccl.parse import parse
 
 async def probe(node: NodeView, parameters: NcclParameters) -> list[Finding]:
     # a GPU that is assigned to a virtual machine is not tested
-    gpus = [gpu for gpu in nvidia_gpus(node) if gpu.driver in ("", "nvidia")]
+    gpus = [gpu for gpu in await in_thread(node, nvidia_gpus, node) if gpu.driver in ("", "nvidia")]
     if len(gpus) < 2:
         raise NotHere(f"{len(gpus)} NVIDIA GPUs: an all-reduce needs at least two")
     held = await find_busy_gpus(node)

@@ -1,6 +1,7 @@
 """Helpers that the checks on a GPU reading share: a finding for each GPU, and counters judged by their increase."""
 
 from collections.abc import Callable, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from muster_checks.base.counter_history import CounterSeries, read_series
 from muster_checks.base.declaration import NodeView
@@ -69,6 +70,9 @@ def judge_each(reading: GpuReading, judge: Callable[[Gpu], Sequence[Finding]], n
     raise CannotTell("the driver lists no GPU; see the check gpucount", "NoGpuListed")
 
 
+_counted: "WeakKeyDictionary[NodeView, dict[str, GpuReading]]" = WeakKeyDictionary()  # the last one, by check
+
+
 async def read_counted(
     node: NodeView, check: str, counters: Callable[[GpuReading], Mapping[str, float]]
 ) -> tuple[GpuReading, dict[str, CounterSeries]]:
@@ -81,6 +85,10 @@ async def read_counted(
 
     async def read() -> Mapping[str, float]:
         latest.append(await read_gpus(node, max_age_s))
+        counted = _counted.setdefault(node, {})
+        if counted.get(check) is latest[-1]:
+            return {}  # another run of the check, with other parameters, has waited for the same reading
+        counted[check] = latest[-1]
         return counters(latest[-1])
 
     series = await read_series(node.history, check, read, FIRST_INTERVAL_S)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
+from muster_checks.base.threads import in_thread
 from muster_checks.base.vocabulary import Finding
 from muster_checks.cuda.busy_gpus import find_busy_gpus
 from muster_checks.cuda.launcher import NOT_OFFERED
@@ -24,7 +25,7 @@ async def probe(node: NodeView, limits: PciebwLimits, expected: Path | None) -> 
 
     models = gpu_models(expected)
     # a GPU that is assigned to a virtual machine is not measured
-    gpus = [gpu for gpu in nvidia_gpus(node) if gpu.driver in ("", "nvidia")]
+    gpus = [gpu for gpu in await in_thread(node, nvidia_gpus, node) if gpu.driver in ("", "nvidia")]
     samples = await graphcore.measure(node, PER_IPU_S)
     if not gpus and not samples:
         raise NotHere("no NVIDIA GPU on the PCI bus, and no IPU")

@@ -7,17 +7,28 @@ from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
 from muster_checks.services.parse import SystemdUnit
 
-# units that a node cannot work without: their failure needs a person (fabric manager: without it NVLink of an NVSwitch
-# machine is down, NVIDIA Fabric Manager user guide)
-VITAL = ("kubelet.service", "containerd.service", "crio.service", "docker.service", "nvidia-fabricmanager.service")
+# units that a node cannot work without: their failure needs a person
+FABRIC_MANAGER = "nvidia-fabricmanager.service"
+DOCKER, OTHER_RUNTIMES = "docker.service", ("containerd.service", "crio.service")
+VITAL = ("kubelet.service", *OTHER_RUNTIMES, DOCKER, FABRIC_MANAGER)
 _ENABLED = ("enabled", "enabled-runtime")
 
 
 def judge(
-    units: Sequence[SystemdUnit], rises: Mapping[str, Rise], named: Sequence[str], max_restarts: int
+    units: Sequence[SystemdUnit],
+    rises: Mapping[str, Rise],
+    named: Sequence[str],
+    max_restarts: int,
+    *,
+    has_switches: bool = True,
 ) -> list[Finding]:
     """One finding for each unit that should run. Without ``named`` these are the enabled ones: a unit that the operator
-    disabled is not a fault."""
+    disabled is not a fault.
+
+    has_switches: NVSwitches are on the PCI bus. Without the fabric manager their NVLinks are down; elsewhere it exits,
+        as it has nothing to do (NVIDIA Fabric Manager user guide). Where GPUs need a fabric that has no switch on the
+        bus, the check gpufabric fails without it.
+    """
     known = {unit.name: unit for unit in units}
     if not units:
         raise CannotTell("systemctl printed no unit", "Unreadable")
@@ -26,9 +37,11 @@ def judge(
     ]
     if not wanted:
         raise NotHere("none of the known services is enabled on this node", "NoServices")
-    return [
-        _judge(unit, rises.get(unit.name), max_restarts, vital=bool(named) or unit.name in VITAL) for unit in wanted
-    ]
+    spared = set() if has_switches else {FABRIC_MANAGER}
+    if any(unit.active == "active" for unit in units if unit.name in OTHER_RUNTIMES):
+        spared.add(DOCKER)  # not what the kubelet's pods run in
+    vital = set(named or VITAL) - (set() if named else spared)
+    return [_judge(unit, rises.get(unit.name), max_restarts, vital=unit.name in vital) for unit in wanted]
 
 
 def _judge(unit: SystemdUnit, rise: Rise | None, max_restarts: int, *, vital: bool) -> Finding:

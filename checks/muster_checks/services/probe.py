@@ -2,7 +2,9 @@
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
+from muster_checks.base.threads import in_thread
 from muster_checks.base.vocabulary import Finding
+from muster_checks.hardware.pci import DeviceKind, pci_devices
 from muster_checks.services import ServicesParameters
 from muster_checks.services.judge import VITAL, judge
 from muster_checks.services.parse import parse
@@ -29,7 +31,9 @@ async def probe(node: NodeView, parameters: ServicesParameters) -> list[Finding]
     started = [unit for unit in units if unit.active != "inactive"]
     node.history.note("services", {unit.name: unit.restarts for unit in started if unit.restarts is not None})
     rises = {name: series.rise(parameters.window_s) for name, series in node.history.of("services").items()}
-    return judge(units, rises, named, parameters.max_restarts)
+    devices = await in_thread(node, pci_devices, node)
+    has_switches = any(device.kind is DeviceKind.NVSWITCH for device in devices)
+    return judge(units, rises, named, parameters.max_restarts, has_switches=has_switches)
 
 
 def judge_recorded(text: bytes, parameters: ServicesParameters) -> list[Finding] | None:

@@ -14,6 +14,8 @@ from muster_kube.api.config import ClusterConfig, ConfigError
 from muster_kube.api.errors import ApiError
 from muster_kube.process.command_line import EXIT_UNKNOWN
 
+ANSWER_S = 15.0  # for each request: an API server under load answers late, and a person has nothing that takes over
+
 
 def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -33,7 +35,7 @@ def run_with_client(
     answer, refuses the request, or knows no such node."""
 
     async def connected(config: ClusterConfig) -> int:
-        async with KubeClient(config, user_agent="muster-cli") as client:
+        async with KubeClient(config, user_agent="muster-cli", timeout_s=ANSWER_S) as client:
             return await work(client, config)
 
     try:

@@ -21,6 +21,10 @@ class NamespaceUnknown(Exception):
     """The namespace of the tainter cannot be determined. The text says what was found and which flag to add."""
 
 
+class NoTainterYet(NamespaceUnknown):
+    """There is no Lease of a tainter in the whole cluster."""
+
+
 class Leases(msgspec.Struct, frozen=True):
     items: tuple[Lease, ...] = ()
 
@@ -42,7 +46,7 @@ async def find_namespace(client: KubeClient, config: ClusterConfig, given: str |
         raise NamespaceUnknown(
             f"several namespaces have a tainter ({', '.join(found)}): choose one with --namespace NAME"
         )
-    raise NamespaceUnknown(
+    raise NoTainterYet(
         f"no tainter has run in this cluster yet (there is no Lease {LEASE}): add --namespace NAME, the namespace "
         "where it will run"
     )

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from muster_cli.cluster.active_policy import read_active_policy
+from muster_cli.cluster.active_policy import read_policy_map
 from muster_cli.cluster.client import add_kubeconfig, run_with_client
 from muster_cli.cluster.node_arguments import node_name
-from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_leader, find_namespace
+from muster_cli.cluster.tainter import NamespaceUnknown, NoTainterYet, add_namespace, find_leader, find_namespace
 from muster_cli.commands.pause import current_user, read_pause
 from muster_cli.exit_codes import EXIT_WARN
 from muster_cli.release.nodes import NodeRelease, ReleaseTarget, find_targets
@@ -19,9 +19,11 @@ from muster_cli.report.columns import print_table
 from muster_cli.report.quantities import plural
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
+from muster_kube.api.errors import Forbidden
 from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
 from muster_tainter.pause import describe_pause
 from muster_tainter.policy.file import PolicyError, load_policy
+from muster_tainter.policy.rules import Policy
 
 HEAD = ("NODE", "CARRIED", "FAULTS", "RESULT")
 PRINTED_EVERY_S = 2.0
@@ -88,8 +90,17 @@ def main(arguments: argparse.Namespace) -> int:
             return EXIT_USAGE
 
     async def work(client: KubeClient, config: ClusterConfig) -> int:
-        leader, paused = await _state(client, config, arguments.namespace)
-        policy = given_policy or (await read_active_policy(client, config, arguments.namespace))[0]
+        try:
+            leader, paused = await _state(client, config, arguments.namespace)
+        except NamespaceUnknown as error:
+            print(f"muster: release: {error}", file=sys.stderr)
+            return EXIT_UNKNOWN
+        try:
+            policy = given_policy or await _policy(client, config, arguments.namespace)
+        except (PolicyError, Forbidden) as error:
+            # by the built-in policy, taints with other keys would stay, and no record would say any more whose they are
+            print(f"muster: release: which taints are Muster's is unknown: {error}: add --policy FILE", file=sys.stderr)
+            return EXIT_UNKNOWN
         targets = await find_targets(client, None if arguments.all else arguments.nodes, policy, led=bool(leader))
         if leader:
             targets = [
@@ -105,17 +116,26 @@ def main(arguments: argparse.Namespace) -> int:
         release = NodeRelease(client, current_user(config), policy, progress=progress)
         results = await (release.by_tainter(targets) if leader else release.by_hand(targets))
         _show(results, as_document=arguments.json)
-        return 0 if all(target.done for target in results) else EXIT_UNKNOWN
+        if release.unread_rules:
+            print(f"muster: release: DeviceTaintRules of Muster may be left: {release.unread_rules}", file=sys.stderr)
+        return 0 if all(target.done for target in results) and not release.unread_rules else EXIT_UNKNOWN
 
     return run_with_client(arguments, work)
+
+
+async def _policy(client: KubeClient, config: ClusterConfig, given: str | None) -> Policy:
+    try:
+        return (await read_policy_map(client, config, given))[0] or load_policy(None)
+    except NoTainterYet:
+        return load_policy(None)
 
 
 async def _state(client: KubeClient, config: ClusterConfig, given: str | None) -> tuple[str, str]:
     """(the tainter that leads, why it is paused); empty: none leads, it is not paused."""
     try:
         namespace = await find_namespace(client, config, given)
-    except NamespaceUnknown:
-        return "", ""  # no tainter has ever run here
+    except NoTainterYet:
+        return "", ""
     pause = await read_pause(client, namespace)
     return await find_leader(client, namespace), describe_pause(pause) if pause is not None else ""
 

@@ -166,10 +166,15 @@ class NodeRelease:
         self._clock = clock
         self._sleep = sleep
         self._rules: dict[str, list[str]] = {}
+        self.unread_rules = ""
+        """Why Muster's DeviceTaintRules, if there are any, were not removed."""
 
     async def by_hand(self, targets: list[ReleaseTarget]) -> list[ReleaseTarget]:
         """Without a leading tainter: remove everything here."""
-        self._rules = await find_rules(self._client)
+        try:
+            self._rules = await find_rules(self._client)
+        except Forbidden as error:
+            self.unread_rules = str(error)
         return await self._each(targets, self._strip)
 
     async def by_tainter(self, targets: list[ReleaseTarget]) -> list[ReleaseTarget]:
@@ -321,13 +326,12 @@ class NodeRelease:
 
 
 async def find_rules(client: KubeClient) -> dict[str, list[str]]:
-    """The paths of Muster's DeviceTaintRules, by node; none if the API server does not serve them, or not to this user,
-    who may well have no device quarantined."""
+    """The paths of Muster's DeviceTaintRules, by node; none if the API server does not serve them. Raises ApiError."""
     try:
         path = (await find_api(client)).rules
-        page = await client.list_page(path, DeviceTaintRule, params={"labelSelector": SELECTOR}, timeout_s=SILENCE_S)
-    except (NotServed, Forbidden):
+    except NotServed:
         return {}
+    page = await client.list_page(path, DeviceTaintRule, params={"labelSelector": SELECTOR}, timeout_s=SILENCE_S)
     found: dict[str, list[str]] = {}
     for rule in page.items:
         if rule.node:

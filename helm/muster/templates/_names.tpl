@@ -125,6 +125,14 @@ podAntiAffinity:
           matchLabels: {{- include "muster.selector" . | nindent 12 }}
 {{- end -}}
 
+{{/* Tolerations of Muster's own taints, as JSON: a pod without them cannot start where every node has such a taint.
+arguments: keys, after muster.dev/ */}}
+{{- define "muster.ourTaints" -}}
+{{- $tolerations := list -}}
+{{- range .keys }}{{ $tolerations = append $tolerations (dict "key" (printf "muster.dev/%s" .) "operator" "Exists") }}{{ end -}}
+{{- toJson $tolerations -}}
+{{- end -}}
+
 {{/* Whether the cluster has at least this minor version. arguments: root, minor */}}
 {{- define "muster.since" -}}
 {{- if semverCompare (printf ">=1.%d.0-0" (int .minor)) .root.Capabilities.KubeVersion.Version }}true{{ end -}}

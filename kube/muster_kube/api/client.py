@@ -390,7 +390,7 @@ class KubeClient:
 def _decode(raw: bytearray, kind: type[T], path: str) -> T:
     try:
         decoded: T = _decoder(cast("Hashable", kind)).decode(raw or b"null")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         shown = bytes(raw[:120]).decode("utf-8", "replace")
         raise BadAnswer(200, f"{error}; the response begins with {shown!r}", path) from error
     return decoded

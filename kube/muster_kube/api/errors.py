@@ -126,7 +126,7 @@ def read_failure(body: bytes | memoryview) -> ApiFailure | None:
     """``body`` as a Status object, or None if it is not one (proxies send HTML)."""
     try:
         return _failure.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 

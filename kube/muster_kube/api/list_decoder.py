@@ -8,9 +8,11 @@ split whose piece decodes is correct. If no split is possible, the whole body is
 """
 
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -20,6 +22,7 @@ T = TypeVar("T")
 
 _ITEMS = re.compile(rb'"items":\[')
 _BOUNDARY = re.compile(rb'\},(?=\{"(?:metadata":\{|apiVersion":|kind":))')
+NESTING_LIMIT = 10_000  # levels of JSON, as the API server reads them (Go's encoding/json)
 WORTH_CUTTING = 1 << 18  # bytes; below this, decoding the whole body at once is cheaper
 
 
@@ -46,8 +49,13 @@ class ListPage(Generic[T]):
     undecodable: list[UndecodableObject] = field(default_factory=list)
 
 
+class _Names(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+
+
 class _Lenient(msgspec.Struct):
-    metadata: dict[str, Any] = {}
+    metadata: _Names = msgspec.field(default_factory=_Names)
 
 
 _lenient = msgspec.json.Decoder(_Lenient)
@@ -70,15 +78,26 @@ def object_key(namespace: str, name: str) -> str:
 
 def as_undecodable(raw: bytes | memoryview, error: Exception) -> UndecodableObject:
     """``raw`` with its key, if readable, so that messages can name the object."""
-    key = None
     try:
-        metadata = _lenient.decode(raw).metadata
+        with beyond_recursion_limit():
+            metadata = _lenient.decode(raw).metadata
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        metadata = {}
-    name, namespace = metadata.get("name"), metadata.get("namespace", "")
-    if isinstance(name, str) and name and isinstance(namespace, str):
-        key = object_key(namespace, name)
+        metadata = _Names()
+    key = object_key(metadata.namespace, metadata.name) if metadata.name else None
     return UndecodableObject(key, bytes(raw), str(error))
+
+
+@contextmanager
+def beyond_recursion_limit() -> Iterator[None]:
+    """Lets msgspec skip values that are nested more deeply than Python recurses. Otherwise one such object would
+    hide all others in its list. Only for decoders that build nothing of these values: a level that is skipped takes
+    about 100 bytes of the stack."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(before + NESTING_LIMIT)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 class PageReader(Generic[T]):
@@ -117,7 +136,8 @@ class PageReader(Generic[T]):
         """The page. Raises BadAnswer if the response is not a list of JSON objects."""
         whole = self._buffer if self._head is None else self._head + self._buffer
         try:
-            rest = _rest.decode(whole)
+            with beyond_recursion_limit():
+                rest = _rest.decode(whole)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             shown = bytes(whole[:120]).decode("utf-8", "replace")
             raise BadAnswer(200, f"not a list: {error}; the response begins with {shown!r}", self._path) from error
@@ -144,9 +164,10 @@ class PageReader(Generic[T]):
         """Decode ``piece`` if it is a complete JSON value."""
         try:
             self._keep(self._decoder.decode(piece))
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, RecursionError) as error:
             try:
-                _any_json.decode(piece)
+                with beyond_recursion_limit():
+                    _any_json.decode(piece)
             except msgspec.DecodeError:
                 return False
             self._undecodable.append(as_undecodable(piece, error))
@@ -160,5 +181,5 @@ class PageReader(Generic[T]):
     def _take(self, raw: memoryview) -> None:
         try:
             self._keep(self._decoder.decode(raw))
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, RecursionError) as error:
             self._undecodable.append(as_undecodable(raw, error))

@@ -19,7 +19,9 @@ class UnansweredWrites(Generic[T]):
         self._writes: dict[str, deque[tuple[str, T]]] = {}
 
     def note(self, key: str, version: str, write: T) -> None:
-        self._writes.setdefault(key, deque(maxlen=LIMIT)).append((version, write))
+        writes = self._writes.setdefault(key, deque(maxlen=LIMIT))
+        if not writes or writes[-1] != (version, write):  # a retry of the same write adds nothing
+            writes.append((version, write))
 
     def take_made(self, key: str, version: str, shows: Callable[[T], bool]) -> T | None:
         """The write that the object, now at ``version``, shows. It is returned once. Writes of an older version that it

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from muster_kube.api.errors import ApiFailure, read_failure
-from muster_kube.api.list_decoder import UndecodableObject, as_undecodable
+from muster_kube.api.list_decoder import UndecodableObject, as_undecodable, beyond_recursion_limit
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class EventReader(Generic[T]):
         """
         try:
             event = self._typed.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return self._read_raw(line, error)
         if event.type in CHANGES:
             return ObjectChanged(event.type, event.object)
@@ -78,7 +78,8 @@ class EventReader(Generic[T]):
 
     @staticmethod
     def _read_raw(line: bytes, error: Exception) -> ObjectRemoved | Bookmark | ApiFailure | UndecodableObject:
-        event = _raw_event.decode(line)
+        with beyond_recursion_limit():
+            event = _raw_event.decode(line)
         if event.type == "BOOKMARK":
             return Bookmark(_bookmark.decode(event.object).metadata.resource_version)
         if event.type == "ERROR":

@@ -161,7 +161,7 @@ class ActionExecutor:
             return None
         found = msgspec.json.decode(raw, type=OwnedObject).metadata
         owner = owner_of(found)
-        if owner is None or owner[1] != uid:
+        if owner != (f"{job.metadata.namespace}/{job.metadata.name}", uid):
             self._refusals.note(uid, key, describe_owner(found), foreign=True)
             return ActionResult.REFUSED
         if found.labels.get(names.MANAGED_BY) != names.MANAGER:
@@ -188,7 +188,8 @@ class ActionExecutor:
         path = f"{objects_path('Pod', job.metadata.namespace)}/{action.name}"
         try:
             raw = await self._client.delete(path, options, type=msgspec.Raw)
-        except NotFound:
+        except NotFound as error:
+            require_gone(error)
             return ActionResult.NOTHING  # gone: the watch reports it. A 409 need not mean that, so it is decided again
         self._wrote("delete", "Pod")
         if (left := _left(raw)) is not None:
@@ -197,9 +198,11 @@ class ActionExecutor:
         return ActionResult.NOTHING
 
     async def _delete_job(self, job: IPUJob) -> ActionResult:
-        with contextlib.suppress(NotFound):
+        try:
             await self._client.delete(_path(job), {"preconditions": _as_decided(job)}, type=msgspec.Raw)
             self._wrote("delete", "IPUJob")
+        except NotFound as error:
+            require_gone(error)
         return ActionResult.WAITS
 
     async def _request_checks(self, uid: str, action: RequestChecks) -> ActionResult:
@@ -227,6 +230,13 @@ class ActionExecutor:
             return ActionResult.NOTHING
         self._wrote("patch", "NodeHealth")
         return ActionResult.DONE
+
+
+def require_gone(error: NotFound) -> None:
+    """Raise ``error`` unless the object does not exist. If the resource is not served, as while an API server starts,
+    the 404 is plain text and not a Status, so it has no reason."""
+    if error.reason != "NotFound":
+        raise error
 
 
 def _as_decided(job: IPUJob) -> dict[str, str]:

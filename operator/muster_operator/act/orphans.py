@@ -8,7 +8,7 @@ import msgspec
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_kube.api.objects import Metadata
-from muster_operator.act.executor import ActionExecutor
+from muster_operator.act.executor import ActionExecutor, require_gone
 from muster_operator.act.unseen_pods import UnseenPods
 from muster_operator.job import names
 from muster_operator.job.pod_outcome import FAILED, SUCCEEDED
@@ -54,11 +54,11 @@ class OrphanCollector:
             entries = self._cluster.tracker.of_job(uid)
             if all(entry.state == "deleting" for entry in entries.values()):
                 continue
-            if not self._cluster.pods.of_job(uid) and await self._exists(key, uid):
+            if not self._cluster.pods.of_job(key, uid) and await self._exists(key, uid):
                 exists = True  # the cache of jobs is behind that of partitions, or nothing watches the pod
                 continue
             again_s = AGAIN_S
-            if self._cluster.pods.of_job(uid):
+            if self._cluster.pods.of_job(key, uid):
                 continue  # its pods are still being garbage-collected
             # a pod has no finalizer, so this is how its partition is released
             level = logging.INFO if names.is_pod(key.partition("/")[2]) else logging.WARNING
@@ -91,7 +91,8 @@ class OrphanCollector:
             path = f"{objects_path('Pod', namespace)}/{name.removeprefix(names.POD_PREFIX)}"
         try:
             found = await self._client.get(path, type=_Owner)
-        except NotFound:
+        except NotFound as error:
+            require_gone(error)
             return False
         ended = names.is_pod(name) and found.status.phase in (FAILED, SUCCEEDED)
         return found.metadata.uid == uid and not ended

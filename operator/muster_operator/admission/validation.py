@@ -5,7 +5,7 @@ but nothing relies on that.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,9 @@ _CODES = re.compile(EXIT_CODES, re.ASCII)
 _CODES_LIMIT = 1024  # characters
 # each worker takes 63 characters in the hostfile of a ConfigMap and twice in a Role, both limited to 1 MiB
 PODS_LIMIT = 5000
+# of objects and lists in each other: ten times what a pod template has, a tenth of what Python's decoders take. What is
+# decoded here must be decodable wherever it is read again
+NESTING_LIMIT = 100
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ def validate(job: IPUJob, limits: SpecLimits) -> tuple[SpecError, ...]:
 
 
 def _find_errors(metadata: RawSpec, spec: RawSpec, limits: SpecLimits) -> Iterator[SpecError]:
+    yield from _check_nesting(spec)
     yield from _check_numbers(spec, limits)
     yield from _check_name(metadata, spec)
     yield from _check_mode(spec)
@@ -91,6 +95,18 @@ def _find_errors(metadata: RawSpec, spec: RawSpec, limits: SpecLimits) -> Iterat
     yield from security_errors(workers.get("template"), limits.allow)
     if is_given(spec, "launcher") or is_given(spec, "interactive"):
         yield from launcher_errors(workers.get("template"))
+
+
+def _check_nesting(spec: RawSpec) -> Iterator[SpecError]:
+    level: list[Any] = [spec]
+    for _ in range(NESTING_LIMIT):
+        level = [inner for each in level if isinstance(each, dict | list) for inner in _inside(each)]
+    if level:
+        yield SpecError("spec", f"nested too deeply: expected at most {NESTING_LIMIT} levels")
+
+
+def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def _check_numbers(spec: RawSpec, limits: SpecLimits) -> Iterator[SpecError]:

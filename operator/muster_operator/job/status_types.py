@@ -38,7 +38,7 @@ class GangHoldStatus(Api, frozen=True, omit_defaults=False):
         tuple[int, ...], Meta(description="Instances without partitions now; with a launcher all of them.")
     ] = ()
     count: Annotated[int, Meta(description="Number of times since the whole job last ran.")] = 0
-    until: Annotated[str | None, Meta(description="When they try again; empty while they do.")] = None
+    until: Annotated[str | None, Meta(description="When the instances try again; empty while they do.")] = None
     message: Annotated[str, Meta(description="Why they could not start.")] = ""
 
 
@@ -50,15 +50,15 @@ class JobMove(Api, frozen=True, omit_defaults=False):
     nodes: Annotated[tuple[str, ...], Meta(description="Nodes that its pods were on.")] = ()
     instances: Annotated[tuple[int, ...], Meta(description="Instances that moved; empty: the whole job.")] = ()
     reason: Annotated[str, Meta(description="The problem, as the reason of the condition HealthDegraded.")] = ""
-    message: Annotated[str, Meta(description="Why.")] = ""
+    message: Annotated[str, Meta(description="Why the job or its instances moved.")] = ""
 
 
 class InstanceRestart(Api, frozen=True, omit_defaults=False):
     """Muster's own: restarts of one instance of a job without launcher, while others continued."""
 
-    count: Annotated[int, Meta(description="Their number; added to attempt for its partition.")] = 0
-    attempt: Annotated[int, Meta(description="The instance's attempt that began with the latest one.")] = 0
-    start_time: Annotated[str, Meta(description="When the latest one began, or will begin.")] = ""
+    count: Annotated[int, Meta(description="Number of restarts; added to attempt for its partition.")] = 0
+    attempt: Annotated[int, Meta(description="The instance's attempt that began with the latest restart.")] = 0
+    start_time: Annotated[str, Meta(description="When the latest restart began, or will begin.")] = ""
     in_a_row: Annotated[
         int, Meta(description="Restarts without ten minutes of running in between; the delay grows with them.")
     ] = 0
@@ -96,7 +96,7 @@ class FullResetCheck(Api, frozen=True, omit_defaults=False):
     """Muster's own: Poplar requested a FULL_RESET, and the agents of these nodes were asked to check their IPUs."""
 
     start_time: Annotated[str, Meta(description="When the checks were requested.")] = ""
-    nodes: Annotated[tuple[str, ...], Meta(description="Theirs.")] = ()
+    nodes: Annotated[tuple[str, ...], Meta(description="The nodes that were asked.")] = ()
 
 
 class IPUJobStatus(Api, frozen=True, omit_defaults=False):

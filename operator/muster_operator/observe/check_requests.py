@@ -23,6 +23,10 @@ from muster_kube.nodehealth import (
 from muster_kube.nodehealth_requests import Requester, RequestWriter
 from muster_operator.job import names
 
+JOBS_LIMIT = REQUESTS_LIMIT // 2
+"""Requests of jobs in one NodeHealth. The rest is for the proofs of the tainter and for people, so that a user who may
+create IPUJobs cannot delay a node's return to use."""
+
 RequestAnswers = Mapping[str, Mapping[str, RequestAnswer | None]]
 """By node, then by the id of the request."""
 
@@ -82,6 +86,8 @@ class NodeCheckRequests:
         if len(health.spec.requests) >= REQUESTS_LIMIT:
             return f"the node's NodeHealth already has {REQUESTS_LIMIT} requests"
         ours = [each for each in health.spec.requests if is_ours(each)]
+        if len(ours) >= JOBS_LIMIT:
+            return f"the node's NodeHealth already has {JOBS_LIMIT} requests of jobs"
         await self._writer.ask(health, [*ours, request])
         return ""
 

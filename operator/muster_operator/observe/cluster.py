@@ -1,5 +1,5 @@
-"""Caches each job's object, pods and four kinds of small objects, indexed by the owner's uid. Likewise, where the
-setting ``ipu_pods`` asks for it, pods that have IPUs by their annotation (:mod:`muster_operator.job.ipu_pod`).
+"""Caches each job's object, pods and four kinds of small objects, indexed by their owner. Likewise, where the setting
+``ipu_pods`` asks for it, pods that have IPUs by their annotation (:mod:`muster_operator.job.ipu_pod`).
 
 Each list and watch selects the operator's objects by a label and decodes only what decisions need. Nothing is looked up
 by name alone: jobs of the same name, in two namespaces or one after the other, never see each other's objects.
@@ -69,27 +69,28 @@ def describe_owner(metadata: Metadata) -> str:
 
 
 class _OwnedObjects(Generic[T]):
-    """Objects of one kind by the owner's uid and their name."""
+    """Objects of one kind by their owner, as :func:`owner_of` returns it, and their name. The owner's namespace counts,
+    too: a copy in another namespace has the same owner reference."""
 
     def __init__(self, on_change: Callable[[str], None]) -> None:
         self._on_change = on_change
-        self._by_owner: dict[str, dict[str, T]] = {}
+        self._by_owner: dict[tuple[str, str], dict[str, T]] = {}
 
-    def of_job(self, uid: str) -> Mapping[str, T]:
-        return self._by_owner.get(uid, MappingProxyType({}))
+    def of_job(self, key: str, uid: str) -> Mapping[str, T]:
+        """key: of the job (``namespace/name``)."""
+        return self._by_owner.get((key, uid), MappingProxyType({}))
 
     def note(self, _key: str, old: T | None, new: T | None) -> None:
         for obj in (old, new):
             if obj is None or (owner := owner_of(obj.metadata)) is None:
                 continue
-            key, uid = owner
             if obj is new:
-                self._by_owner.setdefault(uid, {})[obj.metadata.name] = obj
-            elif (held := self._by_owner.get(uid)) is not None:
+                self._by_owner.setdefault(owner, {})[obj.metadata.name] = obj
+            elif (held := self._by_owner.get(owner)) is not None:
                 held.pop(obj.metadata.name, None)
                 if not held:
-                    del self._by_owner[uid]
-            self._on_change(key)
+                    del self._by_owner[owner]
+            self._on_change(owner[0])
 
 
 @dataclass(frozen=True)
@@ -103,15 +104,23 @@ class WatchScope:
     namespaces: tuple[str, ...] = ()
     ipu_pods: bool = False
 
+    @property
+    def watches(self) -> int:
+        """Number of the cluster cache's watches. Each occupies a connection."""
+        in_each_namespace = 2 + len(SMALL_KINDS) + self.ipu_pods
+        return in_each_namespace * max(1, len(self.namespaces)) + 4
+
 
 @dataclass(frozen=True)
 class ChangeListener:
     """Callbacks of the watches. on_change: a job (``namespace/name``) must be reconciled; on_gone: the job with that
-    uid is gone; on_room: a partition was removed or nodes have changed."""
+    uid is gone; on_room: a partition was removed or nodes have changed; on_listed: the jobs of a namespace (empty: all)
+    and all that they own are known from now on."""
 
     on_change: Callable[[str], None]
     on_gone: Callable[[str], None] = lambda _uid: None
     on_room: Callable[[], None] = lambda: None
+    on_listed: Callable[[str], None] = lambda _namespace: None
 
 
 class ClusterCache:
@@ -132,10 +141,12 @@ class ClusterCache:
         on_change = listener.on_change
         self.namespaces = scope.namespaces
         namespaces = scope.namespaces or ("",)
+        self._listed: set[str] = set()  # namespaces of which everything is known
+        self._first_listed = asyncio.Event()
         self.unreadable: dict[str, str] = {}  # jobs that do not match their type, with the error
         self.pods: _OwnedObjects[JobPod] = _OwnedObjects(on_change)
         self.objects: dict[str, _OwnedObjects[OwnedObject]] = {kind: _OwnedObjects(on_change) for kind in SMALL_KINDS}
-        self._jobs = [self._reflector_of_jobs(namespace) for namespace in namespaces]
+        self._jobs = {namespace: self._reflector_of_jobs(namespace) for namespace in namespaces}
         self._pod_reflectors = {
             namespace: Reflector(
                 client,
@@ -207,35 +218,53 @@ class ClusterCache:
         async with asyncio.TaskGroup() as group:
             for reflector in self.reflectors().values():
                 group.create_task(reflector.run())
+            for namespace in self.namespaces or ("",):
+                group.create_task(self._wait_listed(namespace))
             # not required for readiness: without it jobs start unchecked and report that
             group.create_task(self.requests.reflector.run())
 
     async def wait_synced(self) -> None:
-        """Wait for all caches except those that may be forbidden: then nodes are not counted, and no quarantine is
-        known."""
-        for what, reflector in self.reflectors().items():
-            if what not in ("nodes", "the quarantine"):
-                await reflector.wait_synced()
+        """Wait for the tracker and for all caches of one namespace. The others follow (``on_listed``): lists may be
+        forbidden in a namespace that was deleted. So may nodes and the quarantine: then nodes are not counted, and no
+        quarantine is known."""
+        await self.tracker.map.wait_synced()
+        await self._first_listed.wait()
+
+    async def _wait_listed(self, namespace: str) -> None:
+        for reflector in self.reflectors_in(namespace).values():
+            await reflector.wait_synced()
+        self._listed.add(namespace)
+        self._first_listed.set()
+        self._listener.on_listed(namespace)
 
     def reflectors(self) -> dict[str, Reflector[Any]]:
         """By name, for people."""
         found: dict[str, Reflector[Any]] = {}
-        for namespace, jobs in zip(self.namespaces or ("",), self._jobs, strict=True):
-            place = f" in {namespace}" if namespace else ""
-            found[f"ipujobs{place}"] = jobs
-            found[f"pods{place}"] = self._pod_reflectors[namespace]
-            for kind in SMALL_KINDS:
-                found[f"{PLURALS[kind][1]}{place}"] = self._object_reflectors[kind, namespace]
-            if self._ipu_pods:
-                found[f"pods with IPUs{place}"] = self._ipu_pods[namespace]
-        return found | {"the tracker": self.tracker.map, "nodes": self.nodes, "the quarantine": self._quarantine}
+        for namespace in self.namespaces or ("",):
+            found |= self.reflectors_in(namespace)
+        return found | self.shared_reflectors()
+
+    def shared_reflectors(self) -> dict[str, Reflector[Any]]:
+        """Those that the jobs of all namespaces need."""
+        return {"the tracker": self.tracker.map, "nodes": self.nodes, "the quarantine": self._quarantine}
+
+    def reflectors_in(self, namespace: str) -> dict[str, Reflector[Any]]:
+        """Those of one namespace of the scope; empty: of all namespaces, without a scope."""
+        place = f" in {namespace}" if namespace else ""
+        found: dict[str, Reflector[Any]] = {
+            f"ipujobs{place}": self._jobs[namespace],
+            f"pods{place}": self._pod_reflectors[namespace],
+        }
+        for kind in SMALL_KINDS:
+            found[f"{PLURALS[kind][1]}{place}"] = self._object_reflectors[kind, namespace]
+        if self._ipu_pods:
+            found[f"pods with IPUs{place}"] = self._ipu_pods[namespace]
+        return found
 
     def job(self, key: str) -> IPUJob | None:
         """``key``: ``namespace/name``."""
-        for reflector in self._jobs:
-            if (job := reflector.store.get(key)) is not None:
-                return job
-        return None
+        reflector = self._jobs.get(self._place_of(key))
+        return None if reflector is None else reflector.store.get(key)
 
     def ipu_pod(self, key: str) -> IpuPod | None:
         """``key``: ``namespace/pod/NAME``."""
@@ -257,27 +286,33 @@ class ClusterCache:
         return self.job(key) or self.ipu_pod(key)
 
     def jobs(self) -> Iterator[IPUJob]:
-        return (job for reflector in self._jobs for job in list(reflector.store.values()))
+        return (job for reflector in self._jobs.values() for job in list(reflector.store.values()))
 
     def concerns(self, key: str) -> bool:
         """Whether the job's namespace is in scope."""
         return not self.namespaces or key.partition("/")[0] in self.namespaces
 
+    def has_listed(self, key: str) -> bool:
+        """Whether all that decisions about the job need is known, as far as it is in the job's namespace."""
+        return self._place_of(key) in self._listed
+
+    def _place_of(self, key: str) -> str:
+        return key.partition("/")[0] if self.namespaces else ""
+
     def has_begun(self, key: str) -> bool:
         """Such jobs have priority: a job that ends makes room for others, and a running job is reported even while a
         thousand start."""
         job = self.job(key)
-        return job is not None and bool(job.metadata.deletion_timestamp or self.pods.of_job(job.metadata.uid))
+        return job is not None and bool(job.metadata.deletion_timestamp or self.pods.of_job(key, job.metadata.uid))
 
-    def objects_of(self, uid: str) -> dict[tuple[str, str], OwnedObject]:
+    def objects_of(self, key: str, uid: str) -> dict[tuple[str, str], OwnedObject]:
         """By (kind, name)."""
-        return {(kind, name): obj for kind, held in self.objects.items() for name, obj in held.of_job(uid).items()}
+        return {(kind, name): obj for kind, held in self.objects.items() for name, obj in held.of_job(key, uid).items()}
 
     # results of writes, so that the next decision does not use the state before them
 
     def observe_job(self, job: IPUJob) -> None:
-        index = self.namespaces.index(job.metadata.namespace) if self.namespaces else 0
-        self._jobs[index].observe(job)
+        self._jobs[job.metadata.namespace if self.namespaces else ""].observe(job)
 
     def observe(self, kind: str, raw: bytes | msgspec.Raw) -> None:
         """Cache an object of the operator as the API server returned it."""

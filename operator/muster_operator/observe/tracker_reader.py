@@ -131,6 +131,15 @@ class TrackerReader:
                 del merged[name]
         return merged
 
+    def again_s(self, uid: str) -> float | None:
+        """Seconds until a response about a partition of the job no longer counts; None: the watch has confirmed all."""
+        ends = [
+            answer.until
+            for answer in self._answers.values()
+            if any(entry is not None and entry.job == uid for entry in (answer.entry, answer.before))
+        ]
+        return min(ends) - self._clock() if ends else None
+
     def all(self) -> Iterator[tuple[str, PartitionEntry]]:
         """As watched, including parked partitions."""
         return iter(list(self._entries.items()))
@@ -171,6 +180,6 @@ def job_key(entry: PartitionEntry) -> str:
 def _read(name: str, text: str) -> PartitionEntry | None:
     try:
         return _decoder.decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         log.warning("tracker: cannot decode entry %s: %s", name, error)
         return None

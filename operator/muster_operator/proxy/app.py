@@ -45,7 +45,7 @@ CONNECTIONS = ConnectionLimits(connections=1024, per_address=768)
 STOP_S = 3.0
 
 
-class _QuarantineMap(Api, frozen=True):
+class QuarantineMap(Api, frozen=True):
     metadata: Metadata
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -73,14 +73,7 @@ async def run(settings: ProxySettings) -> int:
         accounts = settings.allowed or (f"{namespace}/{OPERATOR}",)
         allowed = frozenset((name.partition("/")[0], name.partition("/")[2]) for name in accounts)
         app = make_app(proxy, Reviews(reviewing), allowed=allowed)
-        quarantine: Reflector[_QuarantineMap] = Reflector(
-            watching,
-            f"/api/v1/namespaces/{settings.quarantine_namespace or namespace}/configmaps",
-            _QuarantineMap,
-            on_change=lambda _key, _old, new: proxy.update_quarantine({} if new is None else new.data),
-            params={"fieldSelector": f"metadata.name={settings.quarantine}"},
-            newest=True,  # what the proxy before this one parked stays parked
-        )
+        quarantine = watch_quarantine(proxy, watching, settings.quarantine_namespace or namespace, settings.quarantine)
         listener = open_listener(settings.host, settings.port)
         stack.callback(listener.close)
         server = _create_server(settings, app)
@@ -100,7 +93,19 @@ async def run(settings: ProxySettings) -> int:
             await cancel_tasks(*tasks, http)
 
 
-async def _verify_at_start(proxy: VipuProxy, *watches: Reflector[_QuarantineMap] | Reflector[ListMap]) -> None:
+def watch_quarantine(proxy: VipuProxy, client: KubeClient, namespace: str, name: str) -> Reflector[QuarantineMap]:
+    """What has to run for the proxy to know the quarantined IPUs, which the tainter lists in this ConfigMap."""
+    return Reflector(
+        client,
+        f"/api/v1/namespaces/{namespace}/configmaps",
+        QuarantineMap,
+        on_change=lambda _key, _old, new: proxy.update_quarantine({} if new is None else new.data),
+        params={"fieldSelector": f"metadata.name={name}"},
+        newest=True,  # what the proxy before this one parked stays parked
+    )
+
+
+async def _verify_at_start(proxy: VipuProxy, *watches: Reflector[QuarantineMap] | Reflector[ListMap]) -> None:
     """Continue unfinished work once quarantine and controllers are known. Never returns, like the other tasks."""
     await proxy.store.wait_loaded()
     for watch in watches:

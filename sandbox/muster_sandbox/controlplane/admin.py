@@ -63,7 +63,15 @@ class AdminClient:
             return False
 
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Object:
-        return self._call("GET", path, params=params)
+        """Repeated for 60 s while the answer is 429: the server is busy, or lacks the storage of a new CRD yet."""
+        deadline = time.monotonic() + 60.0
+        while True:
+            try:
+                return self._call("GET", path, params=params)
+            except RequestRefused as error:
+                if error.status != 429 or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
 
     def exists(self, path: str) -> bool:
         return self.found(path) is not None

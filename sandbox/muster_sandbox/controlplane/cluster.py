@@ -164,6 +164,11 @@ class ControlPlane:
         """Process ID, which is also the group ID, of each running component."""
         return {name: each.pid for name, each in self._components.items() if each.pid is not None}
 
+    def require_alive(self) -> None:
+        """Raises ProcessDied with the end of its log if a component does not run."""
+        for component in self._components.values():
+            component.require_alive()
+
     def kubeconfig_for(self, service_account: str, namespace: str) -> Path:
         """A kubeconfig with a token of a service account."""
         token = self._request_token(service_account, namespace)

@@ -18,6 +18,7 @@ import httpx2
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import Conflict, NotFound
+from muster_kube.controller.backoff import Backoff
 from muster_kube.controller.reflector import Reflector
 from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_sandbox.simulation.pods import (
@@ -75,7 +76,8 @@ class Kubelets:
         self._probe = probe
         self._node = node
         self._clock = clock
-        self._queue: WorkQueue[str] = WorkQueue()
+        # a kubelet reports the state of its pods every 10 s, whatever failed before; with its jitter, 6 s is 9 at most
+        self._queue: WorkQueue[str] = WorkQueue(backoff=Backoff(0.05, 6.0))
         self._lives: dict[str, _PodLife] = {}
         self._addresses = 0
         self._watching: asyncio.Task[None] | None = None

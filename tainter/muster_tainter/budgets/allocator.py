@@ -214,7 +214,9 @@ class BudgetAllocator:
         return hold is not None and not hold.given
 
     def withdraw(self, name: str) -> bool:
-        """The node no longer wants a place and stops waiting."""
+        """The node no longer wants a place and stops waiting: there may be room for others, which it preceded."""
+        if name not in self._waiting and name not in self._held:
+            return False
         if name in self._waiting:
             self._leave(name)
             if self._served is not None and name in self._served:

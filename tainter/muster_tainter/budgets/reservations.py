@@ -93,7 +93,8 @@ class BudgetReservations:
     def reserve(self, name: str, decision: Decision) -> Shortage | None:
         """Reserve a place for what ``decision`` does to the node; returns why there is none, or None."""
         if not decision.takes_a_place:
-            self._allocator.withdraw(name)
+            if self._allocator.withdraw(name):
+                self._look()
             return None
         shortage = self._allocator.ask(name, severity(decision), self._now())
         if shortage is not None:

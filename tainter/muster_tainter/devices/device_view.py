@@ -29,6 +29,7 @@ class DeviceView:
         released = {component: by for (where, component), by in self._store.released.items() if where == name}
         if unavailable is None:
             return DeviceContext(unread=True, withhold=withhold, released=released)
+        unavailable = unavailable or self._index.excess(name)
         return DeviceContext(unavailable, known=_Known(self, node), withhold=withhold, released=released)
 
     def known_device(self, node: Node, key: str) -> KnownDevice | None:

@@ -31,7 +31,7 @@ from muster_tainter.devices.rules.store import RuleStore
 from muster_tainter.devices.rules.taint_rule import SELECTOR, DeviceTaintRule, slim_rule
 from muster_tainter.devices.rules.writer import RuleWriter
 from muster_tainter.devices.slices.device_map import NodeDevices
-from muster_tainter.devices.slices.index import SLICES_LIMIT, SliceIndex
+from muster_tainter.devices.slices.index import SLICES_LIMIT, SliceIndex, SliceStore
 from muster_tainter.devices.slices.nic_names import nic_names
 from muster_tainter.devices.slices.resource_slice import ResourceSlice, slim_slice
 from muster_tainter.faults.decision_context import DeviceContext
@@ -98,6 +98,7 @@ class DeviceQuarantine:
         self._wanted = asyncio.Event()
         self._synced = asyncio.Event()
         self._queue: WorkQueue[str] | None = None  # set while leading
+        self._excess_logged: set[str] = set()  # nodes
         self._staged: set[str] = set()  # nodes whose record keeps a device out
         self._ahead: dict[str, Node] = {}  # as they will be after their PATCH, which has not been answered
         self._ahead_until: dict[str, float] = {}  # of those whose PATCH has failed, monotonic
@@ -189,11 +190,19 @@ class DeviceQuarantine:
 
     def _slice_changed(self, key: str, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         for name in self._index.note(key, old, new):
+            self._log_excess(name)
             self.on_devices(name)
             node = self._fleet.nodes.get(name)
             if node is not None and ANNOTATION in node.metadata.annotations:
                 self._look_again(name)
                 self._add(name)
+
+    def _log_excess(self, name: str) -> None:
+        """Once for each node."""
+        why = self._index.excess(name)
+        if why and name not in self._excess_logged:
+            self._excess_logged.add(name)
+            log.warning("no device of node %s is shown or can be quarantined alone: %s", name, why)
 
     def _slice_undecodable(self, key: str | None, _raw: bytes, error: str) -> None:
         log.warning("ResourceSlice %s cannot be read, its devices are not quarantined: %s", key or "(no name)", error)
@@ -230,7 +239,8 @@ class DeviceQuarantine:
             ResourceSlice,
             on_change=self._slice_changed,
             on_undecodable=self._slice_undecodable,
-            transform=self._slim_slice,
+            transform=slim_slice,
+            objects=SliceStore(self._index),
         )
         rules = self._rules = Reflector(
             self._client,
@@ -244,10 +254,6 @@ class DeviceQuarantine:
             group.create_task(slices.run())
             group.create_task(rules.run())
             group.create_task(self._follow_state())
-
-    def _slim_slice(self, found: ResourceSlice) -> ResourceSlice:
-        slim = slim_slice(found)
-        return slim if not self._index.full else ResourceSlice(metadata=slim.metadata)
 
     async def wait_known(self) -> None:
         """Wait for what a leader must know before it decides, once the Nodes are known for a limited time: taints must
@@ -339,12 +345,16 @@ class DeviceQuarantine:
         self._look_later(name)
 
     def _look_later(self, name: str) -> None:
-        """When time alone changes what is to be done: a device that no slice names, a write to be tried again."""
+        """When time alone changes what is to be done: a device that no slice names, a rule that is gone for an unknown
+        reason, a write to be tried again."""
         if self._queue is None:
             return
         cards = self._index.devices(name).cards
         grace = self._fleet.policy().devices.grace
         for component in staged_faults(self._fleet.node(name)):
+            waits_s = self._store.vanished_s(name, component)
+            if waits_s is not None:
+                self._queue.add_after(name, max(0.0, grace - waits_s) + 0.1)
             if device_key(component) in cards or not self._store.for_component(name, component):
                 continue
             left_s = grace - self._store.missing_s(name, component)

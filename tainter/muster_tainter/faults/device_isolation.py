@@ -3,7 +3,8 @@
 A fault's ``device`` in the node record is the only state: the DeviceTaintRules are written from it, and the taint of
 the Node is decided by it in the same PATCH. The stronger measure always comes first. From the device to the node, the
 PATCH that sets the taint drops the device from the record, and only then its rules are removed. From the node to the
-device, the fault is ``wanted`` while its rules are written, and its taint goes once all of them are there.
+device, the fault is ``wanted`` while its rules are written, and its taint goes once all of them are there. So it is
+where the same decision taints the node for another fault.
 """
 
 import re
@@ -26,6 +27,7 @@ from muster_tainter.faults.record.node_record import (
     Fault,
     FlapPenalty,
     NodeRecord,
+    OurTaint,
 )
 from muster_tainter.policy.rules import Policy
 
@@ -112,6 +114,10 @@ def isolate_devices(
         for component, why in _too_many(candidates, policy):
             del candidates[component]
             refused[component] = why
+    if not node_withheld:
+        # tainted by this decision: that taint must not go before the rules are there
+        others = _taints_of_others(memory, candidates, policy, now)
+        tainted |= {each for each in candidates if any(want.taint in others for _, want in groups[each])}
     stages: dict[str, str] = {}
     waiting: set[FaultKey] = set()
     for component, known in candidates.items():
@@ -139,6 +145,19 @@ def _group(memory: NodeRecord, policy: Policy, now: float) -> dict[str, list[tup
         if device_key(fault.component) is not None:
             groups.setdefault(fault.component, []).append((fault, want))
     return groups
+
+
+def _taints_of_others(
+    memory: NodeRecord, candidates: Mapping[str, object], policy: Policy, now: float
+) -> set[OurTaint | None]:
+    """What the faults require now that are not of a candidate."""
+    return {
+        want.taint
+        for fault in memory.open
+        if fault.component not in candidates
+        and (want := match_as_node(fault, policy)).taint is not None
+        and confirmed_at(fault, want, now) <= now
+    }
 
 
 def _refusal(

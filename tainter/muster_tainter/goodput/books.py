@@ -14,6 +14,7 @@ HOUR_S, DAY_S = 3600, 86_400
 HOURS_KEPT = 8 * 24  # ``--since 7d`` is exact to the hour
 DAYS_KEPT = 92
 PLACES_LIMIT = 64  # pools times models; further ones are OTHER
+PLACES_OF_NODE = 4  # that one node may add: a kubelet can change the labels of its own Node
 TEAMS_LIMIT = 32
 OTHER = "other"
 
@@ -96,17 +97,21 @@ class Books:
         self.by_place: Counter[tuple[int, Account]] = Counter()
         self.by_team: Counter[tuple[int, Account]] = Counter()
         self._place_of: dict[Place, int] = {}
+        self._added_by: Counter[str] = Counter()  # by node, how many places
         self._team_of: dict[str, int] = {}
         self._hours: dict[int, Bucket] = {}
         self._days: dict[int, Bucket] = {}
         self._last: Bucket | None = None
 
-    def place(self, pool: str, model: str) -> int:
+    def place(self, pool: str, model: str, node: str = "") -> int:
+        """node: whose pool and model these are; empty: books of a former leader."""
         place = Place(pool, model)
         known = self._place_of.get(place)
         if known is None:
-            if len(self.places) >= PLACES_LIMIT - 1:
+            if len(self.places) >= PLACES_LIMIT - 1 or self._added_by[node] >= PLACES_OF_NODE:
                 place = Place(OTHER, OTHER)
+            elif node:
+                self._added_by[node] += 1
             known = self._place_of.get(place)
             if known is None:
                 known = self._place_of[place] = len(self.places)
@@ -133,6 +138,7 @@ class Books:
 
     def count(self, place: int, name: Account, at: float, number: float = 1.0) -> None:
         self._add(self._hour(at), place, None, name, number)
+        self.by_place[place, name] += 0.0  # type: ignore[assignment] # a metric also at zero: an outage may last no second
 
     def _add(self, bucket: Bucket, place: int, team: int | None, name: Account, value: float) -> None:
         if not value:

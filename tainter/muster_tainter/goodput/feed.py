@@ -18,7 +18,8 @@ from muster_tainter.fleet.replica import Replica
 from muster_tainter.goodput.ledger import Ledger
 from muster_tainter.goodput.metrics import GoodputMetrics
 from muster_tainter.goodput.observed_node import observe_node
-from muster_tainter.goodput.pods.pod_facts import BOUND, PATH, LedgerPod, reduce_pod
+from muster_tainter.goodput.pods.pod_facts import BOUND, PATH, LedgerPod, PodFacts, reduce_pod
+from muster_tainter.goodput.pods.rejection import facts_on
 from muster_tainter.goodput.state import Gap, State, snapshot
 from muster_tainter.goodput.state import resume as resume_ledger
 from muster_tainter.goodput.store import GoodputStore
@@ -149,7 +150,7 @@ class BookKeeper:
             self.ledger, risk = resume_ledger(former, self._settings.checkpoint)
             self._gaps = list(former.gaps)
         self.look_at_all()
-        self._take_nodes(self.ledger)
+        self.take_nodes(self.ledger)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._teams.run())
@@ -188,12 +189,16 @@ class BookKeeper:
         ledger, now = self.ledger, self._replica.now()
         if ledger is None:
             return
-        before, after = None if old is None else old.facts, None if new is None else new.facts
+        before, after = None if old is None else old.facts, None if new is None else self._facts(new)
         if before is not None and (after is None or after.uid != before.uid):
             ledger.pod_gone(before.uid, before.leaving, now)
         if after is not None:
             place = self._place(after.node)
             ledger.pod_changed(after, place, ledger.books.team(self._teams.of(after.namespace)), now)
+
+    def _facts(self, pod: LedgerPod) -> PodFacts | None:
+        node = None if pod.outcome is None else self._fleet.nodes.get(pod.outcome.node)
+        return facts_on(pod, node, listed=not self.pods.connected)
 
     def _place(self, node: str) -> int:
         """The row of a node's pool and model."""
@@ -202,9 +207,10 @@ class BookKeeper:
         labels = {} if found is None else found.metadata.labels
         pool = self._fleet.policy().pool_of(labels) if found is not None else None
         model = labels.get(self._settings.model_label, "") or NO_MODEL
-        return self.ledger.books.place(NO_POOL if pool is None else pool.name, model)
+        return self.ledger.books.place(NO_POOL if pool is None else pool.name, model, node)
 
-    def _take_nodes(self, ledger: Ledger) -> None:
+    def take_nodes(self, ledger: Ledger) -> None:
+        """Give the ledger all nodes that have changed."""
         now = self._replica.now()
         while self._nodes:
             name = self._nodes.pop()
@@ -219,7 +225,7 @@ class BookKeeper:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            self._take_nodes(ledger)
+            self.take_nodes(ledger)
             await asyncio.sleep(LEAST_S)
 
     async def _keep(self, ledger: Ledger) -> None:

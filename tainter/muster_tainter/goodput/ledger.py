@@ -1,7 +1,7 @@
 """The ledger: observations of pods and nodes in, bookings out. Pure; the clock is a parameter."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from muster_tainter.goodput.books import DAY_S, DAYS_KEPT, Books, account
 from muster_tainter.goodput.causes import Cause, Side
@@ -48,15 +48,14 @@ class Ledger:
         """Book everything that is due at ``now``; yields now and then, so that others can work."""
         now = max(now, self.booked_until)
         risk: Risk = Counter()
+        yield from _pauses(self.pods.settle_due(now))
         for number, attempt in enumerate(self.pods.advance(now)):
             left = attempt.at_risk(now)
             if left:
                 risk[attempt.place, attempt.team] += left * attempt.devices  # type: ignore[assignment]
             if number % SLICE == SLICE - 1:
                 yield
-        for number, _ in enumerate(self.nodes.advance(now)):
-            if number % SLICE == SLICE - 1:
-                yield
+        yield from _pauses(self.nodes.advance(now))
         self.risk, self.booked_until = risk, now
         self.books.roll_up(now)
         self.lemons.forget(now - DAYS_KEPT * DAY_S)
@@ -82,3 +81,10 @@ class Ledger:
                 self.books.book(place, team, account(Side.WORK, Cause.UNKNOWN), at - 1.0, at, gone)
                 total += gone
         return total
+
+
+def _pauses(steps: Iterable[None]) -> Iterator[None]:
+    """Yields after every SLICE of them."""
+    for number, _ in enumerate(steps):
+        if number % SLICE == SLICE - 1:
+            yield

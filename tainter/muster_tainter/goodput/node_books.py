@@ -6,6 +6,7 @@ from muster_tainter.goodput.books import Books, Figure, account
 from muster_tainter.goodput.causes import Side
 from muster_tainter.goodput.lemons import Lemons
 from muster_tainter.goodput.observed_node import ObservedNode, Outage
+from muster_tainter.goodput.outages import outages_after
 from muster_tainter.goodput.pods.attribution import GONE, NOTHING, NodeEvidence
 
 GAP_S = 300.0
@@ -13,15 +14,17 @@ GAP_S = 300.0
 
 
 class _Node:
-    """state: of accelerators without a pod, since ``mark``. used: accelerators that pods hold."""
+    """state: of accelerators without a pod, since ``mark``. used: accelerators that pods hold. outage: the present one.
+    counted: outages that ended until then are counted. Times in seconds since the epoch."""
 
-    __slots__ = ("capacity", "evidence", "mark", "outage", "place", "state", "used")
+    __slots__ = ("capacity", "counted", "evidence", "mark", "outage", "place", "state", "used")
 
-    def __init__(self, observed: ObservedNode, used: int, mark: float) -> None:
+    def __init__(self, observed: ObservedNode, used: int, mark: float, counted: float) -> None:
         self.place, self.capacity, self.state = observed.place, observed.capacity, observed.state
         self.evidence = observed.evidence
         self.used = used
         self.mark = mark
+        self.counted = counted
         self.outage: Outage | None = None
 
 
@@ -33,6 +36,7 @@ class NodeBooks:
         self._lemons = lemons
         self._since = since
         self._resumed_from = resumed_from
+        self._before = resumed_from or since  # what began or ended until then is not counted again
         self._nodes: dict[str, _Node] = {}
         self._unplaced: dict[str, int] = {}  # accelerators in use on nodes that are not known
 
@@ -46,25 +50,15 @@ class NodeBooks:
             self._appear(name, observed, now)
             return
         self._book(node, now)
-        if observed.outage is None and node.outage is not None:
-            self._end_outage(name, node, Outage(node.outage.since, now, node.outage.reason), now)
-        elif observed.outage is not None and node.outage is None:
-            self._begin_outage(name, node, observed.outage, now)
+        self._follow_outages(name, node, observed, node.counted, now)
         node.place, node.capacity, node.state = observed.place, observed.capacity, observed.state
         node.evidence = observed.evidence
 
     def _appear(self, name: str, observed: ObservedNode, now: float) -> None:
         resumes = self._resumed_from and now - self._resumed_from <= GAP_S
-        node = _Node(observed, self._unplaced.pop(name, 0), self._resumed_from if resumes else now)
-        self._nodes[name] = node
-        before = self._resumed_from or self._since
-        if observed.outage is not None:
-            if observed.outage.since > before:
-                self._begin_outage(name, node, observed.outage, now)
-            node.outage = observed.outage
-        for ended in observed.ended:  # while no tainter led
-            if ended.until > before:
-                self._end_outage(name, node, ended, now)
+        mark = self._resumed_from if resumes else now
+        node = self._nodes[name] = _Node(observed, self._unplaced.pop(name, 0), mark, self._before)
+        self._follow_outages(name, node, observed, self._since, now)
 
     def gone(self, name: str, now: float) -> NodeEvidence:
         """Returns what it shows about the ends of its pods."""
@@ -104,14 +98,27 @@ class NodeBooks:
         if free > 0:
             self._books.book(node.place, None, account(Side.NODE, node.state), begin, now, free)
 
-    def _begin_outage(self, name: str, node: _Node, outage: Outage, now: float) -> None:
-        node.outage = outage
-        self._books.count(node.place, Figure.OUTAGES, now)
-        self._lemons.add(name, outage.since, outage.reason, 0.0)
+    def _follow_outages(self, name: str, node: _Node, observed: ObservedNode, earliest: float, now: float) -> None:
+        """Count what has begun and ended since the last look. earliest: see :func:`outages_after`."""
+        for outage in outages_after(observed, node.counted, earliest, now):
+            present = node.outage or self._begin_outage(name, node, outage, now)
+            if outage.until <= now:
+                self._end_outage(name, node, present, outage.until, now)
+        if observed.outage is None and node.outage is not None:  # its record does not say when it ended
+            self._end_outage(name, node, node.outage, now, now)
 
-    def _end_outage(self, name: str, node: _Node, outage: Outage, now: float) -> None:
+    def _begin_outage(self, name: str, node: _Node, outage: Outage, now: float) -> Outage:
+        node.outage = outage
+        node.counted = max(node.counted, outage.since)
+        if outage.since > self._before:
+            self._books.count(node.place, Figure.OUTAGES, now)
+            self._lemons.add(name, outage.since, outage.reason, 0.0)
+        return outage
+
+    def _end_outage(self, name: str, node: _Node, outage: Outage, until: float, now: float) -> None:
         node.outage = None
-        lasted = max(0.0, outage.until - outage.since)
+        node.counted = max(node.counted, until)
+        lasted = max(0.0, until - outage.since)
         self._books.count(node.place, Figure.ENDED, now)
         self._books.count(node.place, Figure.OUT, now, lasted)
         self._lemons.add(name, outage.since, outage.reason, lasted * node.capacity)

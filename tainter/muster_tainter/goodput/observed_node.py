@@ -1,5 +1,6 @@
 """What the ledger reads of a node: where its time is booked, and what it shows about the ends of its pods. Pure."""
 
+import math
 from dataclasses import dataclass
 
 from muster_kube.api.objects import Node
@@ -18,8 +19,8 @@ _KEEPS_OFF = ("NoSchedule", "NoExecute")
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """since, until: seconds since the epoch; until 0: it goes on. A node is out once, however many faults it has: from
-    the first fault until none is open, held ones included."""
+    """since, until: seconds since the epoch; since 0: unknown; until 0: it goes on. A node is out once, however many
+    faults it has: from the first fault until none is open, held ones included."""
 
     since: float
     until: float
@@ -30,7 +31,7 @@ class Outage:
 class ObservedNode:
     """place: index of its row of the books. capacity: its accelerators. state: of those that no pod holds.
 
-    outage: the present one; ended: faults of the last day that are closed, while none is open
+    outage: the present one; ended: faults of the last day that are closed, as recorded
     """
 
     place: int
@@ -46,16 +47,15 @@ def observe_node(node: Node, health: object, place: int, prefixes: tuple[str, ..
     record = read_record(node)
     outage = None
     if record.open:
-        first = min(record.open, key=lambda fault: seconds(fault.since))
+        first = min(record.open, key=lambda fault: seconds(fault.since) or math.inf)
         outage = Outage(seconds(first.since), 0.0, first.reason)
-    ended = tuple(Outage(seconds(each.since), seconds(each.closed_at), each.reason) for each in record.closed)
     return ObservedNode(
         place=place,
         capacity=count_devices(node.status.capacity, prefixes),
         state=state_of(node, health),
         evidence=evidence_of(node),
         outage=outage,
-        ended=ended if outage is None else (),
+        ended=tuple(Outage(seconds(each.since), seconds(each.closed_at), each.reason) for each in record.closed),
     )
 
 

@@ -10,6 +10,7 @@ from muster_tainter.goodput.lemons import Lemons
 from muster_tainter.goodput.node_books import NodeBooks
 from muster_tainter.goodput.pods.attempt import SETTLE_S, Attempt
 from muster_tainter.goodput.pods.attribution import PEERS_S, NodeEvidence, PodEnd, from_node, primary, settle, stronger
+from muster_tainter.goodput.pods.gang_ends import GangEnds
 from muster_tainter.goodput.pods.pod_facts import End, PodFacts
 
 PODS_LIMIT = 150_000  # with accelerators; further ones are only counted
@@ -17,15 +18,15 @@ PODS_LIMIT = 150_000  # with accelerators; further ones are only counted
 
 class _Gang:
     """Pods of one owner. runs: how many are not booked to their end. mark: its job time is booked until here.
-    interrupted: when it last was. ended: runs whose end may explain that of others."""
+    interrupted: when it last was. ends: those that may explain the ends of others."""
 
-    __slots__ = ("ended", "interrupted", "mark", "runs")
+    __slots__ = ("ends", "interrupted", "mark", "runs")
 
     def __init__(self) -> None:
         self.runs = 0
         self.mark = 0.0
         self.interrupted = 0.0
-        self.ended: list[Attempt] = []
+        self.ends = GangEnds()
 
 
 class PodBooks:
@@ -79,7 +80,7 @@ class PodBooks:
     def node_changed(self, name: str, evidence: NodeEvidence) -> None:
         """Call it after every change of a node."""
         for attempt in self._ending.get(name, {}).values():
-            _weigh(attempt, evidence)
+            self._weigh(attempt, evidence)
 
     def runs(self) -> Iterable[Attempt]:
         """Those that are not booked to their end."""
@@ -116,18 +117,30 @@ class PodBooks:
         self._number += 1
         heapq.heappush(self._due, (attempt.ended + SETTLE_S, self._number, attempt))
         self._ending.setdefault(attempt.node, {})[id(attempt)] = attempt
-        self._gang(attempt).ended.append(attempt)
-        _weigh(attempt, self._nodes.evidence(attempt.node))
+        self._weigh(attempt, self._nodes.evidence(attempt.node))
+
+    def _weigh(self, attempt: Attempt, evidence: NodeEvidence) -> None:
+        """What its node shows of its end; its peers are shown the result."""
+        end = PodEnd(attempt.bound, attempt.ended, attempt.end, attempt.on_node)
+        attempt.evidence = stronger(attempt.evidence, from_node(end, evidence))
+        shown = primary(attempt.end, attempt.evidence)
+        if shown is not None and shown is not attempt.shown:
+            attempt.shown = shown
+            self._gang(attempt).ends.add(attempt.ended, attempt.uid, shown)
 
     def _gang(self, attempt: Attempt) -> _Gang:
         return self._gangs.setdefault(attempt.gang or attempt.uid, _Gang())
 
     # booking
 
-    def advance(self, now: float) -> Iterator[Attempt]:
-        """Settle and book everything that is due; yields each run after it is booked."""
+    def settle_due(self, now: float) -> Iterator[None]:
+        """Settle the cause of every end that is due; yields after each. Those that come meanwhile are settled too."""
         while self._due and self._due[0][0] <= now:
             self._settle(heapq.heappop(self._due)[2])
+            yield
+
+    def advance(self, now: float) -> Iterator[Attempt]:
+        """Book everything that is due, after :meth:`settle_due`; yields each run after it is booked."""
         for attempt in list(self._open.values()):
             self._book(attempt, now)
             yield attempt
@@ -140,8 +153,9 @@ class PodBooks:
         if not ending:
             del self._ending[attempt.node]
         gang = self._gang(attempt)
-        attempt.cause, attempt.via = settle(attempt.end, attempt.evidence, _peers(attempt, gang))
-        gang.ended = [each for each in gang.ended if each.ended > attempt.ended - 2 * PEERS_S]
+        peers = gang.ends.strongest(attempt.ended, attempt.uid)
+        attempt.cause, attempt.via = settle(attempt.end, attempt.evidence, peers)
+        gang.ends.forget(attempt.ended - 2 * PEERS_S)
         if attempt.ended <= max(self._since, self._resumed_settled):
             return  # a former leader has counted it
         if attempt.via is Via.NODE and attempt.cause in INTERRUPTS:
@@ -179,17 +193,3 @@ class PodBooks:
                 del self._known[attempt.uid]
             else:
                 self._known[attempt.uid] = None
-
-
-def _weigh(attempt: Attempt, evidence: NodeEvidence) -> None:
-    end = PodEnd(attempt.bound, attempt.ended, attempt.end, attempt.on_node)
-    attempt.evidence = stronger(attempt.evidence, from_node(end, evidence))
-
-
-def _peers(attempt: Attempt, gang: _Gang) -> Cause | None:
-    """The strongest cause that the node of another run of the gang shows, at the same time."""
-    found: Cause | None = None
-    for each in gang.ended:
-        if each.uid != attempt.uid and abs(each.ended - attempt.ended) <= PEERS_S:
-            found = stronger(found, primary(each.end, each.evidence))
-    return found

@@ -4,12 +4,13 @@ No route changes a node.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
 from fastapi import Depends, Request
-from fastapi.responses import PlainTextResponse, Response
+from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.requests import ClientDisconnect
 
 from muster_kube.api.objects import Node
@@ -32,7 +33,7 @@ from muster_tainter.http.volume_trials import HttpRefusal, TrialAuthorizer, Tria
 from muster_tainter.metrics import TainterMetrics
 
 _ORDER = {"fail": 0, "unknown": 1, "warn": 2, "pass": 3}
-_SLICE = 200  # rows between two yields to the event loop
+_SLICE = 200  # rows that are made and sent together
 
 
 class NodeRow(msgspec.Struct, frozen=True, rename="camel"):
@@ -93,23 +94,16 @@ def make_app(
     async def nodes(nodelabel: Labels | None = None, job: Job | None = None) -> Response:
         """Nodes with their health, taints, faults, tests, and since when they are idle: all, or those selected."""
         names = await _located(tainter.fleet, locator, object_queries(nodelabel, job))
-        chosen = [node for node in _sorted(tainter.fleet) if names is None or node.metadata.name in names]
-        rows = []
-        for number, node in enumerate(chosen, 1):
-            rows.append(_node(tainter.fleet, node))
-            if number % _SLICE == 0:
-                await asyncio.sleep(0)  # let taints be written
-        return StructResponse(rows)
+        chosen = [name for name in _worst_first(tainter.fleet) if names is None or name in names]
+        return stream_list(_node(tainter.fleet, node) for node in _present(tainter.fleet, chosen))
 
     @service.get("/api/faults", responses={200: described("the faults", _list_of(NodeFault))})
     async def faults() -> Response:
         """All open faults with their nodes."""
-        return StructResponse(
-            [
-                {"node": node.metadata.name} | msgspec.to_builtins(fault)
-                for node in _sorted(tainter.fleet)
-                for fault in read_record(node).open
-            ]
+        return stream_list(
+            {"node": node.metadata.name} | msgspec.to_builtins(fault)
+            for node in _present(tainter.fleet, _worst_first(tainter.fleet))
+            for fault in read_record(node).open
         )
 
     @service.post(
@@ -180,9 +174,31 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _sorted(fleet: WatchedFleet) -> list[Node]:
-    """Worst first."""
-    return sorted(fleet.nodes.values(), key=lambda node: (_ORDER.get(_health(node), 1), node.metadata.name))
+def stream_list(rows: Iterable[object]) -> StreamingResponse:
+    """A JSON array. Rows are made while the client reads: one that reads slowly costs no memory, and taints are
+    written meanwhile."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        left, before = iter(rows), b"["
+        while slice_ := list(islice(left, _SLICE)):
+            yield before + msgspec.json.encode(slice_)[1:-1]
+            before = b","
+            await asyncio.sleep(0)
+        yield b"[]" if before == b"[" else b"]"
+
+    return StreamingResponse(pieces(), media_type="application/json")
+
+
+def _worst_first(fleet: WatchedFleet) -> list[str]:
+    nodes = sorted(fleet.nodes.values(), key=lambda node: (_ORDER.get(_health(node), 1), node.metadata.name))
+    return [node.metadata.name for node in nodes]
+
+
+def _present(fleet: WatchedFleet, names: Iterable[str]) -> Iterator[Node]:
+    """As they are when it is their turn."""
+    for name in names:
+        if (node := fleet.node(name)) is not None:
+            yield node
 
 
 def _health(node: Node) -> str:

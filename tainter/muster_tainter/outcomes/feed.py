@@ -205,27 +205,28 @@ class OutcomeWatch:
                 for outcome in arrived[start : start + SLICE]:
                     self.take(outcome)
                 await asyncio.sleep(0)
-            await self._verify_booted()
+            await self.look_at_boots()
             self.look()
             await asyncio.sleep(LEAST_S)
 
-    async def _verify_booted(self) -> None:
-        """Our watch of NodeHealths may be behind what the leader before us saw: a boot that ends something is read from
-        etcd first."""
-        for name in [name for name in self._booted if self._findings.ended_by_boot(name)[1]]:
-            try:
-                await self._fleet.verify_health(name)
-            except (ApiError, ConfigError) as error:
-                log.warning("cannot read the NodeHealth of node %s: %s; will retry", name, error)
-                self._booted.discard(name)
-                asyncio.get_running_loop().call_later(PERIOD_S, self.note, name)
+    async def look_at_boots(self) -> None:
+        """What the reboots of nodes end. Our watch of NodeHealths may be behind what the leader before us saw: a boot
+        that ends something is read from etcd first. What is noted meanwhile waits for the next turn."""
+        booted, self._booted = self._booted, set()
+        for name in booted:
+            if self._findings.ended_by_boot(name)[1]:
+                try:
+                    await self._fleet.verify_health(name)
+                except (ApiError, ConfigError) as error:
+                    log.warning("cannot read the NodeHealth of node %s: %s; will retry", name, error)
+                    asyncio.get_running_loop().call_later(PERIOD_S, self.note, name)
+                    continue
+            self._findings.look_at_boot(name, self._replica.now())
 
     def look(self) -> None:
-        """What time alone changes, and what happened to the nodes."""
+        """What time alone changes."""
         now = self._replica.now()
         self.on_connected(self.pods.connected)
-        while self._booted:
-            self._findings.look_at_boot(self._booted.pop(), now)
         self._findings.settle(now)
         if self._replica.clock() >= self._look_again_at:
             self._look_again_at = self._replica.clock() + PERIOD_S

@@ -9,6 +9,7 @@ import asyncio
 import gzip
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from muster_tainter.spares.plan import TaintSlot
 LISTENERS = 64
 BATCH_S = 0.1  # between two messages with rows: a burst of faults is a few messages
 BATCH_ROWS = 200
+BATCHES = 32  # that are kept for other clients
+SHARED_S = 1.0  # for so long
 TICK_S = 1.0  # between two reads of budgets, incidents and the lease
 BEAT_S = 10.0  # a browser that receives nothing for longer reconnects
 AWAKE_S = 60.0  # changes are recorded for this long after the last client left
@@ -103,6 +106,13 @@ class _Snapshot:
     packed: bytes
 
 
+@dataclass(frozen=True)
+class _Batch:
+    made_at: float
+    end: int
+    message: bytes
+
+
 class FleetFeed:
     """now: seconds since the epoch; clock: monotonic seconds."""
 
@@ -129,7 +139,7 @@ class FleetFeed:
         self._news = asyncio.Event()
         self._snapshot: _Snapshot | None = None
         self._making: asyncio.Task[_Snapshot] | None = None
-        self._batch: tuple[str, int, int, bytes] = ("", 0, 0, b"")
+        self._batches: OrderedDict[tuple[str, int], _Batch] = OrderedDict()  # by epoch and start
         self._state: tuple[float, bytes] = (float("-inf"), b"")
         self._closed = False
 
@@ -301,23 +311,29 @@ class FleetFeed:
         return epoch != self._epoch or not self._floor <= seq <= self._seq
 
     def _rows_after(self, seq: int) -> tuple[int, bytes]:
-        """The next rows, and the number after them; clients at the same position share the bytes."""
-        epoch, start, end, made = self._batch
-        if made and (epoch, start) == (self._epoch, seq):
-            return end, made
+        """The next rows, and the number after them. A batch ends at a multiple of BATCH_ROWS, so that clients that
+        begin at different positions share all bytes but those of their first batch."""
+        key, at = (self._epoch, seq), self._clock()
+        known = self._batches.pop(key, None)
+        if known is not None and at - known.made_at < SHARED_S:
+            self._batches[key] = known
+            return known.end, known.message
         names: list[tuple[str, int]] = []
         for name, number in reversed((self._log or {}).items()):
             if number <= seq:
                 break
             names.append((name, number))
         names.reverse()
-        names = names[:BATCH_ROWS]
+        if names:
+            limit = names[0][1] // BATCH_ROWS * BATCH_ROWS + BATCH_ROWS
+            names = [each for each in names[:BATCH_ROWS] if each[1] < limit]
         end = names[-1][1] if names else self._seq
         policy, now = self._fleet.policy(), self._now()
         data = _encode({"now": now, "rows": [self._row(name, policy, now) for name, _ in names]})
-        made = _event("rows", data, self._mark(end))
-        self._batch = (self._epoch, seq, end, made)
-        return end, made
+        made = self._batches[key] = _Batch(at, end, _event("rows", data, self._mark(end)))
+        if len(self._batches) > BATCHES:
+            self._batches.popitem(last=False)
+        return made.end, made.message
 
 
 def is_worth_a_row(usage: BudgetUsage) -> bool:

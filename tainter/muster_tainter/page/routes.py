@@ -1,13 +1,13 @@
 """The fleet page over HTTP: its files, the snapshot, the stream, one node, and clearing."""
 
 import asyncio
-import gzip
 import time
+import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated
 
 from fastapi import Header, Query, Request
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from muster_kube.http.responses import StructResponse, described, struct
@@ -19,6 +19,8 @@ from muster_tainter.page.clear import ClearAnswer, ClearHandler, ClearRequest
 from muster_tainter.page.detail import NodeDetail, describe_node
 from muster_tainter.page.feed import LISTENERS, FleetFeed, FleetSnapshot
 from muster_tainter.page.static_files import FILES, NEVER_STORED, SAFE, TEXT_SCHEMA, TYPES, answer_file, text_content
+
+_PIECE = 64 << 10  # bytes
 
 
 class EventStream(Response):
@@ -101,7 +103,7 @@ def add_page(
         headers = {**NEVER_STORED, "Vary": "Accept-Encoding"}
         if "gzip" in request.headers.get("accept-encoding", ""):
             return Response(packed, headers={**headers, "Content-Encoding": "gzip"}, media_type="application/json")
-        return Response(gzip.decompress(packed), headers=headers, media_type="application/json")
+        return StreamingResponse(_unpacked(packed), headers=headers, media_type="application/json")
 
     @service.get(
         "/api/stream",
@@ -148,3 +150,11 @@ def add_page(
     async def clear(token: BearerToken, request: ClearRequest) -> Response:
         """Clear findings as `muster clear` does, in the name of the token's user."""
         return StructResponse(await clear_handler.clear(token, request), headers=NEVER_STORED)
+
+
+async def _unpacked(packed: bytes) -> AsyncIterator[bytes]:
+    """Piece by piece: a client that reads slowly costs no memory."""
+    unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # of gzip
+    while not unpacking.eof:
+        yield unpacking.decompress(packed, _PIECE)
+        packed = unpacking.unconsumed_tail

@@ -34,6 +34,7 @@ _MESSAGE_LIMIT = 160  # bytes
 _NEVER = float("inf")
 _IPU = re.compile(r"ipu/([^/]{1,253})/([0-9]{1,4})")
 _KEY_LIMIT = 200  # characters of the machine, of a key's 253
+_NODE_NAME = re.compile(r"[a-z0-9][-a-z0-9.]{0,252}")
 _NO_KEY = re.compile(r"[^A-Za-z0-9.-]")
 
 
@@ -151,9 +152,10 @@ def _entry(component: str, causes: list[QuarantineReason]) -> QuarantineEntry:
 def entry_nodes(value: str) -> set[str]:
     """The nodes on whose faults an entry is based; none if somebody else has written it."""
     try:
-        return {fault.node for fault in msgspec.json.decode(value, type=QuarantineEntry).faults}
+        names = {fault.node for fault in msgspec.json.decode(value, type=QuarantineEntry).faults}
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return set()
+    return {name for name in names if _NODE_NAME.fullmatch(name)}
 
 
 def key_of(component: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
 from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import AlreadyExists, Conflict, NotFound
+from muster_kube.api.errors import AlreadyExists, ApiError, ConfigError, Conflict, NotFound
 from muster_kube.api.objects import Api, Metadata, Node
 from muster_kube.controller.backoff import Backoff
 from muster_kube.controller.reflector import Reflector
@@ -36,6 +36,7 @@ from muster_tainter.task_rounds import Rounds
 log = logging.getLogger(__name__)
 
 LEAST_S = 0.2  # changes within this time are written together
+READ_AGAIN_S = 10.0
 
 
 class QuarantineConfigMap(Api, frozen=True):
@@ -137,8 +138,16 @@ class IpuQuarantineWriter:
         patch = data_patch(known.data, result.data)
         if not patch or not self._replica.may_write():
             return
-        if await self._verify_nodes(known, [key for key, value in patch.items() if value is None]):
-            return  # the next round decides by them
+        unread = self._unread_nodes(known, [key for key, value in patch.items() if value is None])
+        if unread:  # the next round removes; a failed IPU does not wait for it
+            patch = {key: value for key, value in patch.items() if value is not None}
+        if patch:
+            await self._patch(there, known, patch)
+        await self._read_nodes(unread)
+
+    async def _patch(
+        self, there: "Reflector[QuarantineConfigMap]", known: QuarantineConfigMap, patch: dict[str, str | None]
+    ) -> None:
         body = {"metadata": {"resourceVersion": known.metadata.resource_version}, "data": patch}
         try:
             path = f"{self._path}/{NAME}"
@@ -150,16 +159,22 @@ class IpuQuarantineWriter:
         there.observe(answer)
         self._log(patch)
 
-    async def _verify_nodes(self, known: QuarantineConfigMap, removed: list[str]) -> bool:
-        """Read the Nodes on which the removed entries are based, each once in a term: our watch may not have delivered
-        the fault for which the leader before us added the entry. True if there were such Nodes. Raises ApiError."""
-        names = {name for key in removed for name in entry_nodes(known.data[key])} - self._verified
+    def _unread_nodes(self, known: QuarantineConfigMap, removed: list[str]) -> set[str]:
+        """The Nodes on which the removed entries are based, without those that were read in this term: our watch may
+        not have delivered the fault for which the leader before us added the entry."""
+        return {name for key in removed for name in entry_nodes(known.data[key])} - self._verified
+
+    async def _read_nodes(self, names: set[str]) -> None:
         for name in sorted(names):
-            with suppress(NotFound):
-                self._fleet.observe_node(await self._client.get(f"{NODES_PATH}/{name}", type=Node))
-            self._verified.add(name)
-            self.rounds.note(name)
-        return bool(names)
+            try:
+                with suppress(NotFound):
+                    self._fleet.observe_node(await self._client.get(f"{NODES_PATH}/{name}", type=Node))
+            except (ApiError, ConfigError) as error:
+                log.warning("cannot read node %s, so its IPUs stay quarantined: %s; will retry", name, error)
+                asyncio.get_running_loop().call_later(READ_AGAIN_S, self.rounds.wake)
+            else:
+                self._verified.add(name)
+                self.rounds.note(name)
 
     async def _create(self, there: "Reflector[QuarantineConfigMap]", result: QuarantinePlan) -> None:
         if not self._replica.may_write():

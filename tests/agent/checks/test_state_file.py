@@ -154,10 +154,11 @@ class Disk:
     def __init__(self) -> None:
         self.saved: list[StoredState] = []
         self.full = False
+        self.refuses: Exception = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def save(self, value: StoredState) -> None:
         if self.full:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise self.refuses
         self.saved.append(value)
 
 
@@ -326,6 +327,13 @@ async def test_what_the_disk_refused_is_saved_again(bench: Bench):
     bench.disk.full = False
     assert await bench.saver.flush()
     assert len(bench.disk.saved) == 1
+
+
+async def test_text_that_is_no_text_ends_no_saver(bench: Bench, caplog):
+    bench.disk.refuses = UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed")
+    bench.disk.full = True
+    assert not await bench.saver.flush()
+    assert (bench.errors, len(warnings_of(caplog))) == (1, 1)
 
 
 async def test_a_full_disk_is_logged_once_and_counted_each_time(bench: Bench, caplog):

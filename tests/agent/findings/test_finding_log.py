@@ -1,7 +1,6 @@
 """One line for one event, whatever a kernel line holds."""
 
 import json
-import logging
 
 import pytest
 
@@ -17,17 +16,8 @@ FINDING = Finding(
 )
 
 
-@pytest.fixture
-def root_logger():
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield root
-    root.handlers[:] = handlers
-    root.setLevel(level)
-
-
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_a_finding_is_one_line_with_node_and_whole_kernel_line(root_logger, capsys, log_format):
+def test_a_finding_is_one_line_with_node_and_whole_kernel_line(capsys, log_format):
     configure_logging(log_format)
     finding_log.log_transition(
         "n1", "dmesg", Transition(TransitionKind.OPENED, FINDING, "[1.5] NVRM: Xid 79\nforged: second line")
@@ -42,7 +32,7 @@ def test_a_finding_is_one_line_with_node_and_whole_kernel_line(root_logger, caps
         assert line.endswith("occurrence=3 origin=kernel")
 
 
-def test_the_log_line_of_a_cleared_finding_names_how_it_was_cleared(root_logger, capsys):
+def test_the_log_line_of_a_cleared_finding_names_how_it_was_cleared(capsys):
     configure_logging("text")
     finding_log.log_transition("n1", "dmesg", Transition(TransitionKind.CLEARED, FINDING, "", "request"))
     line = capsys.readouterr().err

@@ -265,6 +265,27 @@ def test_a_pass_of_the_whole_device_clears_its_parts(whole: str):
     assert len(ledger.take_run(run(bad(whole, Verdict.PASS, "Ok"), verdict=Verdict.PASS))) == 1
 
 
+@pytest.mark.parametrize("others", [(), (("host", Verdict.PASS),)])
+@pytest.mark.parametrize("verdict", [Verdict.FAIL, Verdict.WARN])
+def test_a_group_that_could_not_be_read_keeps_its_parts(verdict: Verdict, others: tuple[tuple[str, Verdict], ...]):
+    ledger = Ledger("ipmi", BOOT)
+    ledger.take_run(run(bad("sel/DIMM_A1", verdict)))
+    rest = [bad(component, passed, "Ok") for component, passed in (("sensors", Verdict.PASS), *others)]
+    ledger.take_run(run(bad("sel", Verdict.UNKNOWN, "NotReadable"), *rest, verdict=Verdict.UNKNOWN))
+    assert ("sel/DIMM_A1", "RowRemapFailed") in {finding.key for finding in ledger.open_findings()}
+
+
+@pytest.mark.parametrize("also", [(), (("host", Verdict.PASS),)])
+def test_a_part_that_is_missing_is_not_sound_because_its_host_is_not(also: tuple[tuple[str, Verdict], ...]):
+    ledger = Ledger("disk", BOOT)
+    ledger.take_run(run(bad("disk/nvme3")))
+    rest = [bad(component, passed, "Ok") for component, passed in also]
+    ledger.take_run(run(bad("host", reason="NvmeMissing"), *rest))
+    assert {finding.component for finding in ledger.open_findings()} == {"disk/nvme3", "host"}
+    ledger.take_run(run(bad("host", Verdict.PASS, "Ok"), bad("disk/nvme3", Verdict.PASS, "Ok"), verdict=Verdict.PASS))
+    assert not ledger.open_findings()
+
+
 def test_a_run_that_passes_without_findings_clears_what_was_open():
     ledger = Ledger("plugin", BOOT)
     ledger.take_run(run(bad("gpu/0")))

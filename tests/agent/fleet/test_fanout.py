@@ -356,6 +356,9 @@ async def test_a_node_that_hangs_is_given_up_long_before_its_checks_limit(calls:
     asking = asyncio.create_task(all_of(fan_out(calls, probe=probe), fleet(3), asked(check="burn")))
     await until(lambda: calls.now.total() == 1)
     await loop_time.passes(31.0)
+    await until(lambda: calls.alive_asked == 1)
+    assert not asking.done(), "a refusal that comes at once is no silence of some seconds"
+    await loop_time.passes(probe.timeout_s)
     found = await asking
     assert reasons(found["node-2"]) == {"burn": "NoAnswer"}
     assert " 2 requests " in found["node-2"].error

@@ -11,6 +11,8 @@ from tests.agent.network_fabric import FAST, LIMIT_S, SLOW, Fabric, fabric, wait
 
 from muster_checks.base.vocabulary import Result, Verdict
 
+pytestmark = pytest.mark.beside
+
 # losses are how a token bucket slows TCP down; a sound link may do a third of its rate, as machines stall
 SHORT = ("seconds=4", "omit_seconds=0", "clients=2", "max_retransmits_per_gb=1e9", "min_share_of_peers=0.1")
 

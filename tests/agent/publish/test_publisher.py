@@ -29,6 +29,7 @@ class FakeServer:
         self.uid = "u1"
         self.patches: list[dict[str, Any]] = []
         self.failures: list[ApiError] = []
+        self.gone = False
         self.lose_answer = False
         self.before_answer: Callable[[], None] = lambda: None  # what happens while an answer is on its way
         self.prune: tuple[str, ...] = ()
@@ -44,6 +45,8 @@ class FakeServer:
         return self.health()
 
     async def get(self, path: str, *, type: type[NodeHealth]) -> NodeHealth:
+        if self.gone:
+            raise NotFound(404, "NotFound", "gone", path)
         return self._answer()
 
     def _answer(self) -> NodeHealth:
@@ -60,6 +63,8 @@ class FakeServer:
         assert path == "/apis/muster.dev/v1alpha1/nodehealths/n1/status"
         if self.failures:
             raise self.failures.pop(0)
+        if self.gone:
+            raise NotFound(404, "NotFound", "gone", path)
         body = msgspec.json.decode(msgspec.json.encode(body))
         expected = body.get("metadata", {}).get("resourceVersion")
         if expected not in (None, str(self.version)):
@@ -326,12 +331,36 @@ async def test_findings_that_flap_are_written_no_faster_than_the_pace(bench: Ben
 
 
 async def test_a_deleted_object_is_waited_for_and_filled_again(bench: Bench):
-    bench.server.failures = [NotFound(404, "NotFound", "gone", "/x")]
+    bench.server.gone = True
     bench.fail()
     assert await bench.settle() is None
-    bench.server.raw, bench.server.uid = {}, "u2"
-    bench.server.version += 1
+    assert bench.publisher.observed is None
+    bench.server.gone = False
+    bench.server.make_anew()
     bench.see()
+    await bench.settle()
+    assert bench.server.raw["verdict"] == "FAIL"
+
+
+async def test_an_object_that_a_starting_server_denies_is_written_again(bench: Bench):
+    """No watch tells of an object that was there all the time."""
+    bench.server.failures = [NotFound(404, "NotFound", "gone", "/x")]
+    bench.fail()
+    await bench.settle()
+    assert bench.server.raw["verdict"] == "FAIL"
+
+
+async def test_no_word_of_a_watch_shortens_the_pause_after_a_failure(bench: Bench):
+    bench.server.failures = [TooManyRequests(429, "TooManyRequests", "slow down", "/x", 60.0)]
+    bench.fail()
+    assert await bench.settle() == 60.0
+    for _ in range(59):
+        bench.now += 1.0
+        bench.publisher.notify_progress()
+        bench.see()
+        await bench.settle()
+        assert bench.writes == 1
+    bench.now += 1.0
     await bench.settle()
     assert bench.server.raw["verdict"] == "FAIL"
 

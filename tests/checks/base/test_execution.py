@@ -1,6 +1,7 @@
 """One run of a snapshot check: whatever goes wrong on the way is UNKNOWN or SKIP, never a FAIL."""
 
 import asyncio
+import errno
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,6 +82,7 @@ async def test_what_is_not_known_of_one_device_does_not_hide_a_fault_of_another(
         (ZeroDivisionError("division by zero"), Verdict.UNKNOWN, "ProbeFailed", "ZeroDivisionError: division by zero"),
         (RecursionError(), Verdict.UNKNOWN, "ProbeFailed", "RecursionError"),
         (TimeoutError(), Verdict.UNKNOWN, "Timeout", "5 s"),
+        (OSError(errno.ETIMEDOUT, "timed out"), Verdict.UNKNOWN, "ProbeFailed", "timed out"),
     ],
 )
 async def test_what_stands_in_the_way_is_never_a_fail(

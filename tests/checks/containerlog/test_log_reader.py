@@ -156,6 +156,15 @@ def test_lines_of_another_format_are_counted(tmp_path: Path, make: type[LogReade
     assert (reader.counts.lines, reader.counts.malformed) == (4, 3)
 
 
+def test_names_that_no_kubelet_gives_are_left_alone(tmp_path: Path, make: type[LogReader]) -> None:
+    """Bytes that are no text would end what writes the agent's state."""
+    for name, container in ((os.fsdecode(b"ml_x\xff_uid"), "main"), (folder("train-0"), os.fsdecode(b"\xff"))):
+        (tmp_path / name / container).mkdir(parents=True)
+        (tmp_path / name / container / "0.log").symlink_to("/etc/passwd")
+    turn = make().turn(None)
+    assert (turn.notices, turn.trouble) == ([], "")
+
+
 def test_a_flood_in_one_log_delays_no_other(tmp_path: Path, make: type[LogReader]) -> None:
     flood, other, reader = ContainerFiles(tmp_path, folder("a")), ContainerFiles(tmp_path, folder("b")), make()
     flood.print(*["x" * 15_000] * (5 * TURN_BYTES // 30_000))
@@ -205,7 +214,15 @@ def test_without_the_folder_there_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "pod"),
-    [(POD, "ml/train-0"), ("kube-system_etcd-a_0123456789abcdef", "kube-system/etcd-a"), ("_b_c", ""), ("uid", "")],
+    [
+        (POD, "ml/train-0"),
+        ("kube-system_etcd-a_0123456789abcdef", "kube-system/etcd-a"),
+        ("_b_c", ""),
+        ("uid", ""),
+        ("ns_a\udcff_uid", ""),
+        ("ns_a\n_uid", ""),
+        ("ns_<b>_uid", ""),
+    ],
 )
 def test_the_pod_of_a_folder(name: str, pod: str) -> None:
     assert pod_of(name) == pod

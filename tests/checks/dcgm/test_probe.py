@@ -141,6 +141,14 @@ async def test_without_discovery_gpus_have_dcgms_numbers(tmp_path: Path) -> None
     assert (await run(view)).findings[0].component == "gpu/5"
 
 
+async def test_a_gpu_keeps_its_address_where_a_later_discovery_fails(tmp_path: Path) -> None:
+    answers = iter([DISCOVERY, failed("dcgmi", 1)])
+    view = gpu_node(tmp_path, SIXTH_FAILS, **{"dcgmi discovery": lambda _: next(answers)})
+    first, second = [(await run(view)).findings[0].component for _ in range(2)]
+    assert first.startswith("gpu/0000:")
+    assert second == first
+
+
 @pytest.mark.parametrize("level", [1, 2, 3, 4])
 async def test_each_level_has_its_time(tmp_path: Path, level: int) -> None:
     view = gpu_node(tmp_path, SIXTH_FAILS)

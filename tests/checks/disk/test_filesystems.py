@@ -226,6 +226,27 @@ async def test_a_file_system_that_hangs_is_asked_once_until_it_answers(tmp_path:
     assert blocked.asked == 2
 
 
+async def test_two_runs_at_once_share_the_answer(tmp_path: Path) -> None:
+    blocked = Blocked()
+    spaces, view = SpaceReader(blocked), node(tmp_path)
+    runs = [asyncio.create_task(spaces.ask(view, ROOT, timeout_s=limit_s)) for limit_s in (30, 20)]
+    await thread_did(lambda: blocked.asked)
+    blocked.go.set()
+    assert await asyncio.gather(*runs) == [DiskSpace(50.0, None, GIB)] * 2
+    assert blocked.asked == 1
+
+
+async def test_a_run_that_begins_as_another_ends_asks_for_itself(tmp_path: Path) -> None:
+    """The first one's thread has ended, and its task has not heard of that yet."""
+    spaces, view = SpaceReader(lambda _places, _device: DiskSpace(50.0, None, GIB)), node(tmp_path)
+    first = asyncio.create_task(spaces.ask(view, ROOT, timeout_s=30))
+    await asyncio.sleep(0)
+    for thread in threading.enumerate():
+        if thread.name == "statvfs 259:2":
+            thread.join()
+    assert await asyncio.gather(first, spaces.ask(view, ROOT, timeout_s=30)) == [DiskSpace(50.0, None, GIB)] * 2
+
+
 async def test_what_a_file_system_answers_reaches_the_verdict(tmp_path: Path) -> None:
     def broken(places: list[Path], device: str) -> DiskSpace | None:
         raise OSError(errno.EIO, "Input/output error")

@@ -59,7 +59,15 @@ def test_links_take_their_time_at_boot() -> None:
 
 def test_a_link_lost_under_our_eyes_has_some_minutes_to_come_back() -> None:
     for lost_for, verdict in ((60.0, Verdict.WARN), (GRACE_S - 1, Verdict.WARN), (GRACE_S, Verdict.FAIL)):
-        assert _verdict(_link("a"), seen=_seen((NOW - lost_for, 1.0), (NOW, 0.0))) is verdict
+        seen = _seen((NOW - lost_for, 1.0), (NOW - lost_for + 60, 0.0), (NOW, 0.0))
+        assert _verdict(_link("a"), seen=seen) is verdict
+
+
+def test_a_link_has_the_same_minutes_after_a_time_in_which_nobody_looked() -> None:
+    assert _verdict(_link("a"), seen=_seen((NOW - 9000, 1.0), (NOW, 0.0))) is Verdict.WARN
+    for seen_for, verdict in ((GRACE_S - 1, Verdict.WARN), (GRACE_S, Verdict.FAIL)):
+        seen = _seen((NOW - 9000, 1.0), (NOW - seen_for, 0.0), (NOW, 0.0))
+        assert _verdict(_link("a"), seen=seen) is verdict
 
 
 def test_a_port_seen_down_all_along_was_not_seen_up() -> None:

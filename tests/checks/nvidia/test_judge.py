@@ -1,11 +1,13 @@
 """What the checks on one reading share."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from tests.checks.nvidia.on_bus import Clock, answer, calls, gpu_node
 from tests.checks.nvidia.samples_of import of
 
+from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.nvidia.gpu import Gpu, GpuReading
@@ -60,24 +62,45 @@ def test_what_could_not_be_read_is_one_unknown_finding(errors: dict[str, str], t
     assert told is None or told in findings[0].message
 
 
-async def test_the_first_run_compares_two_readings_and_a_later_one_needs_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, serial = Clock(), iter(range(100))
-    readings = [answer(GpuReading(source="nvml", gpus=(Gpu(index=0, minor=place),))) for place in range(3)]
-    view = gpu_node(tmp_path, lambda _: readings[next(serial)], clock=clock)
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock that goes on by what is slept."""
+    clock = Clock()
 
     async def sleep(seconds: float) -> None:
         clock.now += seconds
 
     monkeypatch.setattr("muster_checks.base.counter_history.asyncio.sleep", sleep)
+    return clock
 
-    def minors(reading: GpuReading) -> dict[str, float]:
-        return {"minor": float(reading.gpus[0].minor or 0)}
 
+def minors(reading: GpuReading) -> dict[str, float]:
+    return {"minor": float(reading.gpus[0].minor or 0)}
+
+
+def counting_node(root: Path, clock: Clock) -> NodeView:
+    """Its readings have the minor 0, 1, 2, …"""
+    serial = iter(range(100))
+    return gpu_node(
+        root, lambda _: answer(GpuReading(source="nvml", gpus=(Gpu(index=0, minor=next(serial)),))), clock=clock
+    )
+
+
+async def test_the_first_run_compares_two_readings_and_a_later_one_needs_one(tmp_path: Path, slept: Clock) -> None:
+    view = counting_node(tmp_path, slept)
     reading, series = await read_counted(view, "x", minors)
     assert reading.gpus[0].minor == 1
     assert series["minor"].rise(60).amount == 1
-    clock.now += 60
+    slept.now += 60
     reading, series = await read_counted(view, "x", minors)
     assert (reading.gpus[0].minor, series["minor"].latest, len(calls(view))) == (2, 2.0, 3)
+
+
+async def test_two_runs_that_share_a_reading_count_it_once(tmp_path: Path, slept: Clock) -> None:
+    """A request with other parameters beside the periodic run: one reading is not two consecutive ones."""
+    view = counting_node(tmp_path, slept)
+    await read_counted(view, "x", minors)
+    slept.now += 60
+    runs = await asyncio.gather(*(read_counted(view, "x", minors) for _ in range(2)))
+    assert runs[0][0] is runs[1][0]
+    assert [len(series["minor"].points) for _, series in runs] == [3, 3]

@@ -22,12 +22,16 @@ RUNNING = SystemdUnit(
 )
 
 
+SWITCH = "/sys/bus/pci/devices/0000:c1:00.0"
+
+
 async def run(tmp_path: Path, answer: Answer, **parameters: object):
     lay_out(tmp_path, {"/run/systemd/system/x": ""})
     return await run_probe(SERVICES, node(tmp_path, {"systemctl": answer}), ServicesParameters(**parameters))
 
 
 async def test_enabled_services_are_judged_and_disabled_ones_left_alone(tmp_path: Path):
+    lay_out(tmp_path, {f"{SWITCH}/vendor": "0x10de", f"{SWITCH}/device": "0x22a3", f"{SWITCH}/class": "0x068000"})
     result = await run(tmp_path, SAMPLE)
     assert {f.component: (f.verdict, f.reason) for f in result.findings} == {
         "service/kubelet": (Verdict.PASS, "Running"),
@@ -40,6 +44,21 @@ async def test_enabled_services_are_judged_and_disabled_ones_left_alone(tmp_path
     assert "result exit-code" in failing.message
     assert "journalctl -u nvidia-fabricmanager.service" in failing.message
     assert not any("journalctl" in f.message for f in result.findings if f.verdict is Verdict.PASS)
+
+
+async def test_a_fabric_manager_that_has_no_switch_to_manage_asks_for_nobody(tmp_path: Path):
+    result = await run(tmp_path, SAMPLE)
+    [found] = [f for f in result.findings if f.component == "service/nvidia-fabricmanager"]
+    assert (found.verdict, found.fault_class) == (Verdict.WARN, FaultClass.NONE)
+    named = await run(tmp_path, SAMPLE, units="nvidia-fabricmanager")
+    assert [f.verdict for f in named.findings] == [Verdict.FAIL], "a unit that is named must run"
+
+
+@pytest.mark.parametrize(("runtime", "verdict"), [("active", Verdict.WARN), ("inactive", Verdict.FAIL)])
+def test_docker_is_vital_only_where_no_other_runtime_runs(runtime: str, verdict: Verdict):
+    docker = SystemdUnit(name="docker.service", load="loaded", active="inactive", sub="dead", file_state="enabled")
+    other = SystemdUnit(name="containerd.service", load="loaded", active=runtime, file_state="disabled")
+    assert [f.verdict for f in judge([docker, other], {}, [], 4)] == [verdict]
 
 
 async def test_a_service_asked_for_by_name_must_be_there(tmp_path: Path):

@@ -23,7 +23,7 @@ async def test_two_minutes_of_chaos_leave_everything_right(control_plane: Contro
         await clean(control_plane)
     print("\n".join(report(verdict)))
     if verdict.violations:
-        print("\n".join(evidence(tmp_path)))
+        print("\n".join(evidence(tmp_path, control_plane.data)))
     assert verdict.violations == []
     assert verdict.kinds >= {*ClusterFault, *PartFault}
     assert sum(verdict.met.values()) > 0

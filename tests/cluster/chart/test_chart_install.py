@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from release import manifests
@@ -28,6 +29,7 @@ from muster_sandbox.controlplane.admin import AdminClient
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.kubeconfig import bearer_user, write_kubeconfig
 from muster_sandbox.image import product
+from muster_tainter.pause import PauseMap
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NODEHEALTHS = f"{CRDS}/nodehealths.muster.dev"
@@ -377,6 +379,36 @@ def test_a_namespace_that_exists_is_told_with_what_to_type(clean: Cluster, typis
     assert clean.admin.exists("/api/v1/namespaces/autopilot")
 
 
+def test_a_namespace_of_the_chart_outlives_create_false_only_with_the_pages_annotation(
+    clean: Cluster, typist: CommandRunner
+) -> None:
+    path = "/api/v1/namespaces/autopilot"
+    clean.install()
+    clean.upgrade("gc", "--set", "namespace.create=false")
+    clean.wait_until_gone(path)
+    clean.uninstall("gc", "--no-hooks")
+
+    clean.install()
+    typist.names["NAME"] = "autopilot"
+    typist.type("kubectl annotate namespace NAME helm.sh/resource-policy=keep")
+    clean.upgrade("gc", "--set", "namespace.create=false")
+    assert "deletionTimestamp" not in clean.admin.get(path)["metadata"]
+    clean.uninstall("gc", "--no-hooks")
+    assert "deletionTimestamp" not in clean.admin.get(path)["metadata"]
+
+
+def test_kubectl_alone_pauses_and_resumes(clean: Cluster, typist: CommandRunner) -> None:
+    path = "/api/v1/namespaces/autopilot/configmaps/muster-pause"
+    clean.admin.create("/api/v1/namespaces", {"metadata": {"name": "autopilot"}})
+    typist.names |= {"NAME": "ada", "TEXT": "switch maintenance"}
+    typist.type("kubectl create configmap muster-pause -n autopilot --from-literal=by=NAME --from-literal=reason=TEXT")
+    pause = msgspec.convert(clean.admin.get(path), PauseMap)
+    assert (pause.by, pause.text) == ("ada", "switch maintenance")
+    assert pause.since, "when it was created"
+    typist.type("kubectl delete configmap muster-pause -n autopilot")
+    assert not clean.admin.exists(path)
+
+
 def test_a_second_release_is_refused_by_name(clean: Cluster) -> None:
     clean.install()
 
@@ -554,17 +586,24 @@ def test_whichever_of_the_pages_lines_is_typed_the_release_goes_on_from_it(
     assert rest(clean.objects()) == rest(installed)
 
     clean.admin.create("/api/v1/namespaces", {"metadata": {"name": "monitoring"}})
+    typist.names["RELEASE"] = "muster"
     typist.type(
-        "helm upgrade muster helm/muster --install --set grafana.dashboards.namespace=monitoring"
+        "helm upgrade RELEASE helm/muster --reset-then-reuse-values --set grafana.dashboards.namespace=monitoring"
         " --set grafana.dashboards.annotations.grafana_folder=Muster"
     )
+    typist.names["RELEASE"] = "gc"
+    assert images(clean) == {f"registry.invalid/muster:{product.project_version()}"}, "the other values stay"
     found = {key: each for key, each in clean.objects().items() if key[0] == "configmaps" and "dashboard" in key[2]}
     assert len(found) >= 4
     for (_, namespace, _), each in found.items():
         assert (namespace, each["metadata"]["annotations"]["grafana_folder"]) == ("monitoring", "Muster")
 
-    typist.type("helm upgrade muster muster-0.1.0.tgz --install")
+    typist.type(
+        "helm upgrade muster muster-0.1.0.tgz --install"
+        " --set controller.image.pullPolicy=IfNotPresent,vipuProxy.image.pullPolicy=IfNotPresent"
+    )
     assert images(clean) == {f"localhost:5000/muster:{product.project_version()}"}
+    assert pull_policies(clean) == {"IfNotPresent"}, "there is no registry"
     (listed,) = clean.helm.run("ls", "--namespace", "default").splitlines()[1:]
     assert listed.split()[:3] == ["muster", "default", "5"]
     clean.admin.delete("/api/v1/namespaces/monitoring")
@@ -596,8 +635,16 @@ def test_a_policy_comes_with_an_upgrade_and_the_other_values_stay(clean: Cluster
 
 
 def images(cluster: Cluster) -> set[str]:
+    return {container["image"] for container in containers(cluster)}
+
+
+def pull_policies(cluster: Cluster) -> set[str]:
+    return {container["imagePullPolicy"] for container in containers(cluster)}
+
+
+def containers(cluster: Cluster) -> list[Object]:
     pods = [each["spec"]["template"]["spec"] for each in cluster.admin.get(DEPLOYMENTS)["items"]]
-    return {container["image"] for pod in pods for container in pod["containers"]}
+    return [container for pod in pods for container in pod["containers"]]
 
 
 def test_the_pages_controllers_are_those_that_the_proxy_is_given(clean: Cluster, typist: CommandRunner) -> None:

@@ -20,7 +20,7 @@ from tests.chart.helm_render import CHART, PROGRAM, SHA256, checked
 from tests.chart.test_seeds import AUTOPILOT as YOUR_CONFIG
 from tests.cluster.chart.real_node_images import MPI
 from tests.cluster.chart.real_node_jobs import LIMIT_S, printed_by, ranks, training_job, until
-from tests.cluster.chart.test_chart_on_node import IMAGE, IMPORT, VALUES, import_image
+from tests.cluster.chart.test_chart_on_node import IMAGE, IMPORT, VALUES, WITHOUT_REGISTRY, import_image
 from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner
 from tests.docs.document_commands import ROOT, commands
@@ -37,7 +37,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 IPUJOBS = "/apis/graphcore.ai/v1alpha1/ipujobs"
 V_IPU_PORT = 8090
 FAULTY = "trainy.konduktor.ai/faulty"
-HERE = ("-f", "here.yml")  # what a machine without a registry needs
+HERE = ("-f", "here.yml", "--set", WITHOUT_REGISTRY)  # what a machine without a registry needs
 XID_14 = "NVRM: Xid (0000:03:00): 14, Channel 00000001\n"  # as the Konduktor page writes it
 
 
@@ -63,7 +63,10 @@ class Desk:
             "KUBE_EDITOR": "sed -i s/pod2:8090/pod3:8090/",
         }
         # a label says pod1 as well, and so does what it is compared with
-        names = {"NODE": node.name, "NAMESPACE": "default", "RELEASE": "autopilot", "pod1": ADDRESS}
+        registry = IMAGE.rpartition("/")[0]
+        names = {
+            "NODE": node.name, "NAMESPACE": "default", "RELEASE": "autopilot", "REGISTRY": registry, "pod1": ADDRESS,
+        }  # fmt: skip
         lines = section(AUTOPILOT) | section(KONDUKTOR) | section(IPU_OPERATOR)
         self.typist = CommandRunner(lines, names, self._environ, folder)
 
@@ -180,9 +183,16 @@ def test_autopilots_lines(desk: Desk) -> None:
 
 def test_konduktors_lines(desk: Desk) -> None:
     """On the release that the lines of Autopilot have installed: both systems at once."""
-    line = "helm upgrade RELEASE helm/muster --install --set-file tainter.policy=examples/konduktor.yaml"
-    desk.type(line, *HERE)
+    desk.type(
+        "helm upgrade RELEASE helm/muster --install --set image.repository=REGISTRY/muster --set tainter.dryRun=true"
+        " --set controller.enabled=false,vipuProxy.enabled=false --set-file tainter.policy=examples/konduktor.yaml",
+        *HERE,
+    )
     admin = desk.node.plane.admin
+    settings = "/api/v1/namespaces/autopilot/configmaps/muster-tainter"
+    assert "dry_run: true" in admin.get(settings)["data"]["tainter.yaml"]
+    desk.type("helm upgrade RELEASE helm/muster --reset-then-reuse-values --set tainter.dryRun=false")
+    assert "dry_run: false" in admin.get(settings)["data"]["tainter.yaml"]
     policy = admin.get("/api/v1/namespaces/autopilot/configmaps/muster-policy")["data"]["policy.yaml"]
     assert yaml.safe_load(policy) == yaml.safe_load((ROOT / "examples/konduktor.yaml").read_text())
     for each in ("daemonset/autopilot-daemon-autopilot", "deployment/muster-tainter"):
@@ -190,6 +200,7 @@ def test_konduktors_lines(desk: Desk) -> None:
             "rollout", "status", "-n", "autopilot", each, f"--timeout={LIMIT_S:g}s", timeout_s=LIMIT_S
         )
         assert rolled.returncode == 0, desk.state()
+    _until_none_ends(desk, "app=muster-tainter")
     with desk.typing("kubectl logs -f -l app=muster-tainter -n autopilot") as log:
         assert log.stdout
         with Path("/dev/kmsg").open("wb", buffering=0) as kernel:
@@ -203,6 +214,14 @@ def test_konduktors_lines(desk: Desk) -> None:
     desk.type("helm uninstall autopilot -n default")
     until(lambda: not admin.exists("/api/v1/namespaces/autopilot"), desk.state)
     assert not desk.typist.left & (section(AUTOPILOT) | section(KONDUKTOR))
+
+
+def _until_none_ends(desk: Desk, selector: str) -> None:
+    """`kubectl logs -f` ends with the first of the pods that it follows."""
+    ends = time.monotonic() + LIMIT_S
+    while "Terminating" in desk.node.kubectl("get", "pods", "-n", "autopilot", "-l", selector).stdout:
+        assert time.monotonic() < ends, desk.state()
+        time.sleep(1.0)
 
 
 def _until_line(process: "subprocess.Popen[str]", pattern: str, desk: Desk) -> str:

@@ -56,8 +56,8 @@ def doctor_until(
     *words: str,
     partial: bool = False,
 ) -> Said:
-    """partial: of somebody who may not read everything. An administrator may, but a starved API server does not answer
-    each read in time."""
+    """partial: the user may not read everything, so UNKNOWN is no reason to ask again. An administrator may read
+    everything, but a starved API server does not answer each read in time."""
     said: list[Said] = []
 
     def look() -> bool:

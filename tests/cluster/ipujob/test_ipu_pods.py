@@ -132,7 +132,7 @@ async def test_the_pods_of_a_kubernetes_job_get_a_partition_before_they_start_an
 ) -> None:
     environ = {"KUBECONFIG": str(pods.bed.control_plane.kubeconfig)}
     guide = CommandRunner(commands_of_test(__file__), {"NAMESPACE": pods.bed.namespace}, environ)
-    guide.type("kubectl label namespace NAMESPACE muster.dev/ipus=enabled")  # again: it is there already
+    guide.type("kubectl label --overwrite namespace NAMESPACE muster.dev/ipus=enabled")  # again: it is there already
     guide.type("kubectl apply -n NAMESPACE -f examples/ipu-pods.yaml")
     jobs = f"/apis/batch/v1/namespaces/{pods.bed.namespace}/jobs"
 

@@ -24,7 +24,8 @@ async def test_prometheus_gets_403_until_the_guides_line_is_typed_and_then_what_
     bed: Bed, tmp_path: Path
 ) -> None:
     (line,) = commands_of_test(__file__)
-    guide = CommandRunner({line}, {"NAMESPACE": bed.namespace, "ACCOUNT": ACCOUNT}, {})
+    names = {"NAMESPACE": bed.namespace, "ACCOUNT": ACCOUNT, "RELEASE-metrics-reader": READER}
+    guide = CommandRunner({line}, names, {})
     await bed.start()
     assert bed.operator is not None
     assert bed.proxy is not None

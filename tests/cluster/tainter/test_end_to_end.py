@@ -532,6 +532,7 @@ async def test_dry_run_writes_nothing_on_nodes(tainters: Any, fleet: Any, cluste
     writes = [r for r in control_plane.audit.requests(since) if r.writes and "muster-tainter" in r.user]
     assert {r.resource for r in writes} <= {"nodehealths"}
     assert await cluster.taints(name) == []
+    assert "muster_tainter_dry_run 1.0" in (await replica.get("/metrics")).text
 
 
 async def test_only_the_leader_writes_and_another_takes_over(

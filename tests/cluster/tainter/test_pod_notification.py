@@ -55,6 +55,13 @@ class Work:
         await self._api.create(self._path("deployments", "/apis/apps/v1"), {"metadata": {"name": name}, "spec": spec})
         return await self._pod_of("run", name)
 
+    async def own_itself(self, job: str) -> None:
+        """As a tenant can who may write Jobs."""
+        path = f"{self._path('jobs', '/apis/batch/v1')}/{job}"
+        uid = (await self._api.get(path))["metadata"]["uid"]
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": uid, "controller": True}
+        await self._api.patch(path, {"metadata": {"ownerReferences": [owner]}})
+
     async def stop(self) -> None:
         """Nothing makes pods any more."""
         for plural, group in (("jobs", "/apis/batch/v1"), ("deployments", "/apis/apps/v1")):
@@ -134,3 +141,18 @@ async def test_a_fault_that_the_budget_withholds_is_told_too(
         assert fact in text
     assert TAINT not in text
     assert not await cluster.faulty(bad)
+
+
+async def test_a_job_that_owns_itself_is_told_and_holds_up_no_other_taint(
+    tainters: Any, fleet: Any, cluster: Any, work: Any, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(OPEN)
+    await tainters.start("--policy", str(policy))
+    bad, other = await fleet.create(2, prefix="loop")
+    pod = await work.job("ring", bad)
+    await work.own_itself("ring")
+    await cluster.report(bad, finding())
+    await work.until_told(f"Pod/{pod}", "Job/ring")
+    await cluster.report(other, finding())
+    await cluster.until_faulty(other)

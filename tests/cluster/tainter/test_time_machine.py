@@ -142,6 +142,10 @@ class Soak:
         async def running() -> str:
             return self._running(node)
 
+        await until(running, f"a job runs on {node}")
+        # the tainter counts from whole seconds, so it gives a node back up to one second before the simulation does,
+        # in which the next fault must interrupt a job, too. Some schedulers wait longer than that
+        await asyncio.sleep(1.0)
         key = await until(running, f"a job runs on {node}")
         start = self.now
         self._broken.add(node)

@@ -102,7 +102,8 @@ def test_a_partition_that_is_taken_from_a_pod_that_the_watch_shows_after_the_dec
     look_for = UnseenPods.look_for
 
     async def forgetful(self: UnseenPods, partition: str) -> None:
-        self._known |= {(name, pod.metadata.uid) for name, pod in self._cluster.pods.of_job(self._uid).items()}
+        key = f"{self._namespace}/{self._name}"
+        self._known |= {(name, pod.metadata.uid) for name, pod in self._cluster.pods.of_job(key, self._uid).items()}
         await look_for(self, partition)
 
     with patch.object(UnseenPods, "look_for", forgetful):

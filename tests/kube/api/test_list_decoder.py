@@ -56,6 +56,22 @@ def test_however_the_bytes_arrive_the_items_are_those_of_one_decode(items, cuts,
     assert (page.resource_version, page.continue_) == ("9", "c")
 
 
+def nested(levels: int) -> bytes:
+    """The JSON of an object that API servers store and Python's decoders do not read."""
+    return b'{"metadata":{"name":"deep"},"inner":[' + b'{"a":' * levels + b"1" + b"}" * levels + b"]}"
+
+
+@pytest.mark.parametrize("levels", [1_000, 5_000, 9_900])
+@pytest.mark.parametrize("cuts", [[], [60, 500]])
+def test_an_item_that_is_nested_too_deeply_hides_no_other(levels: int, cuts: list[int]):
+    others = [compact({"metadata": {"name": name}, "inner": []}) for name in ("a", "b")]
+    raw = b'{"metadata":{"resourceVersion":"9"},"items":[' + b",".join([others[0], nested(levels), others[1]]) + b"]}"
+    page = read(Nested, raw, cuts)
+    assert [item.metadata.name for item in page.items] == ["a", "b"]
+    assert [item.key for item in page.undecodable] == ["deep"]
+    assert page.resource_version == "9"
+
+
 def test_a_large_list_leaves_no_more_than_a_chunk_in_the_buffer():
     item = {"metadata": {"name": "n", "labels": {"x": "y" * 10_000}}}
     raw = compact({"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [item] * 500})

@@ -172,7 +172,23 @@ async def test_a_record_that_is_broken_is_an_error_after_what_came_before() -> N
     records.spoil_the_last()
     stream = RequestStream(records, None, records.tls)
     assert await stream.read(100) == b"one,two,"
+    assert stream.get_extra_info("is_readable"), "no request is sent over it"
     for _ in range(2):
         with pytest.raises(httpcore2.ReadError):
             await stream.read(100)
     assert records.reads == 1
+
+
+async def test_a_connection_at_rest_that_the_server_closed_or_that_is_closed_is_told_apart() -> None:
+    accepted: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
+    server = await asyncio.start_server(lambda _, writer: accepted.set_result(writer), "127.0.0.1", 0)
+    async with server, asyncio.timeout(60):
+        inner = await httpcore2.AnyIOBackend().connect_tcp(*server.sockets[0].getsockname())
+        stream = RequestStream(inner, None)
+        there = await accepted
+        assert not stream.get_extra_info("is_readable")
+        there.close()
+        while not stream.get_extra_info("is_readable"):  # noqa: ASYNC110 - the kernel tells of no such event
+            await asyncio.sleep(0.01)
+        await stream.aclose()
+        assert stream.get_extra_info("is_readable")

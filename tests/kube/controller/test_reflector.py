@@ -295,6 +295,21 @@ async def test_an_object_that_does_not_fit_is_told_of_and_the_watch_goes_on(api,
     assert len(api.asked_for("WATCH")) == 1
 
 
+async def test_an_object_that_is_nested_too_deeply_ends_no_watch(api, watched, wire):
+    def nested(kind):
+        deep = b'{"a":' * 9_900 + b"1" + b"}" * 9_900
+        return b'{"type":"%s","object":{"metadata":{"name":"b","resourceVersion":"12"},"spec":%s}}\n' % (kind, deep)
+
+    events = (nested(b"MODIFIED"), nested(b"DELETED"), wire.event("ADDED", wire.node("c", 14)))
+    api.on("GET", PATH, wire.Reply(200, wire.listing(10, wire.node("b", 5))))
+    api.on("WATCH", PATH, wire.Stream(events))
+    async with running(watched.reflector):
+        await wire.until(lambda: len(watched.changes) == 3)
+    assert watched.changes == [("b", None, "5"), ("b", "5", None), ("c", None, "14")]
+    assert [item[0] for item in watched.undecodable] == ["b"]
+    assert len(api.asked_for("WATCH")) == 1
+
+
 async def test_an_object_that_does_not_fit_is_gone_once_it_is_deleted(api, watched, wire):
     bad = {"metadata": {"name": "b", "resourceVersion": "12"}, "spec": 1}
     fits = wire.node("c", 14)

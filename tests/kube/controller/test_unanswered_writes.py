@@ -46,3 +46,10 @@ def test_of_many_the_first_are_forgotten(writes: UnansweredWrites[str]) -> None:
     for number in range(LIMIT + 3):
         writes.note("n1", "5", str(number))
     assert made(writes, "6", "0") is None
+
+
+def test_the_same_write_again_takes_the_place_of_no_other(writes: UnansweredWrites[str]) -> None:
+    writes.note("n1", "5", "first")
+    for _ in range(LIMIT + 3):
+        writes.note("n1", "5", "again")
+    assert made(writes, "6", "first") == "first"

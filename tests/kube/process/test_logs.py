@@ -2,22 +2,12 @@
 
 import argparse
 import logging
-from collections.abc import Iterator
 from typing import get_args
 
 import pytest
 
 from muster_kube.process.command_line import add_log_arguments
 from muster_kube.process.logs import LogFormat, LogLevel, configure_logging
-
-
-@pytest.fixture
-def root_logger() -> Iterator[logging.Logger]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield root
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def test_flags_take_what_the_settings_take() -> None:
@@ -31,9 +21,7 @@ def test_flags_take_what_the_settings_take() -> None:
 
 
 @pytest.mark.parametrize("name", get_args(LogLevel))
-def test_messages_below_the_level_are_not_logged(
-    name: str, root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_messages_below_the_level_are_not_logged(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("text", name)
     for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
         logging.getLogger("muster_agent").log(level, "message")

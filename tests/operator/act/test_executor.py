@@ -20,7 +20,7 @@ from tests.operator.operator_bench import (
 )
 from tests.wording.facts import missing_facts
 
-from muster_kube.api.errors import Conflict, Unreachable
+from muster_kube.api.errors import Conflict, NotFound, Unreachable
 from muster_operator.act.partition_requests import AT_ONCE
 from muster_operator.act.refusal_cache import FREEING, TAKING
 from muster_operator.job.names import OWNED_SELECTOR, partition
@@ -186,6 +186,18 @@ async def test_a_conflict_does_not_count_as_deleted(bench: OperatorBench, path: 
     bench.api.on("DELETE", path, failure(409, "Conflict"))
     with pytest.raises(Conflict):
         await bench.execute(a_job(), action)
+
+
+@pytest.mark.parametrize(("path", "action"), [(f"{PODS}/w", DeletePod("w", "pod-w")), (f"{JOBS}/train", DeleteJob())])
+async def test_a_deletion_is_tried_again_if_the_server_does_not_serve_the_kind(
+    bench: OperatorBench, path: str, action: Action
+) -> None:
+    """As while it starts: then its 404 is no Status, and the object may exist."""
+    bench.api.on("DELETE", path, Reply(404, b"404 page not found\n"))
+    with pytest.raises(NotFound):
+        await bench.execute(a_job(), action)
+    bench.api.on("DELETE", path, failure(404, "NotFound"))
+    assert await bench.execute(a_job(), action) in (ActionResult.NOTHING, ActionResult.WAITS)
 
 
 async def test_small_objects_are_changed(bench: OperatorBench) -> None:

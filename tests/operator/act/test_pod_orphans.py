@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 from tests.kube.conftest import Reply
-from tests.operator.operator_bench import NS, PODS, OperatorBench, bench_around, failure
+from tests.operator.operator_bench import JOBS, NS, PODS, OperatorBench, bench_around, failure
 
+from muster_kube.api.errors import NotFound
 from muster_operator.act.orphans import AGAIN_LIMIT_S, AGAIN_S, OrphanCollector
 from muster_operator.job.names import partition
 from muster_operator.job.partition_api import PartitionEntry
@@ -52,6 +53,23 @@ async def test_a_partition_is_released_only_if_its_pod_cannot_use_it(
     assert await collector.collect(KEY) == AGAIN_S
     assert (("DELETE", f"/partitions/{NAME}") in bench.played.asked) is frees
     assert JOB not in [asked.path for asked in bench.api.asked]
+
+
+@pytest.mark.parametrize(("key", "path"), [(KEY, f"{PODS}/web-0"), (f"{NS}/train", f"{JOBS}/train")])
+async def test_a_partition_is_kept_if_the_server_does_not_serve_the_owners_kind(
+    bench: OperatorBench, key: str, path: str
+) -> None:
+    """As while it starts: then its 404 is no Status, and does not mean that the owner is gone."""
+    owned = PartitionEntry(job=UID, namespace=NS, name=key.removeprefix(f"{NS}/"), size=4, state="active")
+    bench.cluster.tracker.update({NAME: msgspec.json.encode(owned).decode()})
+    bench.api.on("GET", path, Reply(404, b"404 page not found\n"))
+    collector = OrphanCollector(bench.client, bench.cluster, bench.executor)
+    with pytest.raises(NotFound):
+        await collector.collect(key)
+    assert bench.played.asked == []
+    bench.api.on("GET", path, failure(404, "NotFound"))
+    assert await collector.collect(key) == AGAIN_S
+    assert bench.played.asked == [("DELETE", f"/partitions/{NAME}")]
 
 
 async def test_a_pod_that_runs_on_is_read_less_and_less_often(bench: OperatorBench) -> None:

@@ -33,6 +33,19 @@ def test_the_least_is_enough() -> None:
     assert errors(least()) == []
 
 
+@pytest.mark.parametrize(("levels", "refused"), [(80, False), (100, True), (900, True)])
+def test_a_template_that_is_nested_too_deeply_is_refused(levels: int, refused: bool) -> None:
+    """Python's decoders end at about a thousand levels: what one reader still takes might stop another."""
+    deep: dict[str, Any] = {}
+    for _ in range(levels):
+        deep = {"a": deep}
+    spec = least()
+    spec["workers"]["template"]["x"] = deep
+    found = errors(spec)
+    assert [error.split(":")[0] for error in found] == ["spec"] * refused
+    assert not missing_facts(" ".join(found), *["100"] * refused)
+
+
 @pytest.mark.parametrize("size", ["3", "0", "-2", "1.5", "abc", "", " 2", "02", "٢", "2\n", "9" * 5000, 2, 2.0, None])
 def test_7_a_size_is_a_power_of_two_as_text(size: object) -> None:
     """Behaviour 7."""

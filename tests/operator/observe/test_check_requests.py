@@ -15,6 +15,7 @@ from muster_kube.api.errors import Conflict
 from muster_kube.nodehealth import REQUESTS_LIMIT, CheckRequest
 from muster_operator.act.orphans import OrphanCollector
 from muster_operator.job.snapshot import ActionResult, RequestChecks, WithdrawRequests
+from muster_operator.observe.check_requests import JOBS_LIMIT
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 PATH = f"{HEALTHS}/node-a"
@@ -122,6 +123,12 @@ async def test_answers_are_seen_once_they_are_final() -> None:
         (
             Reply(200, health(*(msgspec.structs.replace(ANN, id=f"ann-{n}") for n in range(REQUESTS_LIMIT)))),
             "16",
+        ),
+        (
+            Reply(
+                200, health(*(msgspec.structs.replace(OTHER, id=f"ipujob-u{n}-0-7") for n in range(2, 2 + JOBS_LIMIT)))
+            ),
+            "8",
         ),
     ],
 )

@@ -70,9 +70,10 @@ def test_an_entry_that_passes_to_another_job_notifies_both(bench: Bench) -> None
     assert bench.tracker.uids_at("ns/train") == set()
 
 
-def test_a_text_that_is_no_entry_hides_no_other(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    bench.tracker.update({"a": "{", "b": text(entry())})
-    bench.tracker.update({"a": "{", "b": text(entry(state="active"))})
+@pytest.mark.parametrize("broken", ["{", '{"x":' * 5_000 + "1" + "}" * 5_000], ids=["cut", "nested"])
+def test_a_text_that_is_no_entry_hides_no_other(bench: Bench, caplog: pytest.LogCaptureFixture, broken: str) -> None:
+    bench.tracker.update({"a": broken, "b": text(entry())})
+    bench.tracker.update({"a": broken, "b": text(entry(state="active"))})
     assert bench.of("u1") == {"b": "active"}
     [warning] = caplog.records
     assert not missing_facts(warning.getMessage(), "a"), "the entry's name"
@@ -124,6 +125,29 @@ def test_an_answer_that_the_watch_never_confirms_ends(bench: Bench) -> None:
     bench.tracker.note_answer("a", entry(state="active"))
     bench.now = RECEIVED_S
     assert bench.of("u1") == {}
+
+
+@pytest.mark.parametrize("answered", [entry(state="active"), None])
+def test_until_an_answer_that_the_watch_never_confirms_ends_is_known(
+    bench: Bench, answered: PartitionEntry | None
+) -> None:
+    """For example, because the entry was removed while the watch was disconnected: no list shows it."""
+    if answered is None:
+        bench.take(a=entry(state="active"))
+    bench.tracker.note_answer("a", answered)
+    bench.take(**({} if answered is not None else {"a": entry(state="active")}))
+    bench.now = 20.0
+    assert bench.tracker.again_s("u1") == RECEIVED_S - 20.0
+    assert bench.tracker.again_s("u2") is None
+    bench.now = RECEIVED_S
+    bench.of("u1")
+    assert bench.tracker.again_s("u1") is None
+
+
+def test_an_answer_that_the_watch_has_confirmed_has_no_end(bench: Bench) -> None:
+    bench.tracker.note_answer("a", entry(state="active"))
+    bench.take(a=entry(state="active"))
+    assert bench.tracker.again_s("u1") is None
 
 
 def test_a_new_leader_has_no_cached_answers(bench: Bench) -> None:

@@ -1,7 +1,6 @@
 """The original's log levels: what each of them adds."""
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -10,17 +9,6 @@ from muster_operator.proxy.controllers import measured_calls
 from muster_operator.proxy.partitions import reconciler
 
 LOGGERS = (reconciler.log, measured_calls.log, logging.getLogger(logs.REQUESTS))
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for logger in LOGGERS:
-        logger.setLevel(logging.NOTSET)
 
 
 @pytest.mark.parametrize(("level", "number"), [(0, 0), (1, 0), (2, 0), (3, 1), (4, 2), (5, 3), (6, 3)])

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.operator.proxy.world import FAR_S, World, build_request, partition_name
+from tests.operator.proxy.world import FAR_S, TRACKER, World, build_request, partition_name
 
+from muster_kube.api.objects import Metadata
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.proxy.intervals import RequestTimeouts
 from muster_operator.proxy.tracker import entries
@@ -127,6 +128,22 @@ async def test_a_concurrent_write_is_not_overwritten() -> None:
     assert isinstance(await taking, PartitionEntry)
     assert set(world.api.data) == {"p-theirs-n-0", NAME}
     assert proxy.metrics.registry.get_sample_value("muster_vipu_proxy_tracker_conflicts_total") == 1
+    await world.kill()
+
+
+async def test_after_a_restore_of_etcd_the_tracker_is_written_again() -> None:
+    """resourceVersions go back: what is read is older than what is known, and is what there is."""
+    world = World()
+    world.api.version = 1000
+    await _taken(world)
+    world.api.version = 10
+    world.api.map = msgspec.structs.replace(
+        world.api.map, metadata=Metadata(name=TRACKER, resource_version="10"), data={}
+    )
+    other = partition_name(OTHER)
+    assert isinstance(await world.proxy.intents.request(other, OTHER), PartitionEntry)
+    await world.until(lambda: set(world.api.data) == {NAME, other}, "what V-IPU still has is written back")
+    assert world.proxy.metrics.registry.get_sample_value("muster_vipu_proxy_tracker_conflicts_total") < 5
     await world.kill()
 
 

@@ -1,5 +1,6 @@
 """What a new leader does about writes that its predecessor may still send."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -75,3 +76,15 @@ async def test_with_room_for_all_nobody_waits(make: Any) -> None:
     roomy.take_over("7")
     assert [roomy.reserve(name) for name in ("n0", "n1", "n2", "n3")] == [True] * 4
     assert roomy.fenced() == {}
+
+
+async def test_who_waits_is_woken_when_a_worse_node_that_waits_recovers(make: Any) -> None:
+    """Its place is kept for the worse one, which leaves without any write."""
+    fleet = Fleet(make, 3, budget=1, tainted=1)
+    assert [fleet.reserve(name) for name in ("n1", "n2")] == [False, False]
+    fleet.see(make.node(), "n0", "6")
+    await asyncio.sleep(0)
+    assert fleet.woken == ["n1"]
+    assert fleet.budgets.reserve("n1", decide(fleet.nodes["n1"], make.health(), fleet.policy, NOW)) is None
+    await asyncio.sleep(0)
+    assert fleet.woken == ["n1", "n2"]

@@ -8,12 +8,13 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.tainter.devices.device_world import API, POLICY, Leader, finding, gpu, health, world
-from tests.tainter.devices.test_holders import Api, claim, pod
+from tests.tainter.devices.test_holders import Api, claim, greedy_pod, pod
 
 from muster_kube.api.errors import TooManyRequests
+from muster_kube.api.list_decoder import UndecodableObject
 from muster_kube.api.times import rfc3339_whole
 from muster_tainter.devices.holders.drains import DeviceDrains
-from muster_tainter.devices.holders.reader import HolderReader, TooManyPods
+from muster_tainter.devices.holders.reader import PODS_LIMIT, HolderReader, TooManyPods
 from muster_tainter.faults.record.node_record import read_record
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.repair.evictor import Evictor, drain_evictions
@@ -188,8 +189,34 @@ def test_a_resolved_fault_that_is_held_evicts_nobody() -> None:
     assert made.look() == []
 
 
-def test_on_a_node_with_more_pods_than_a_kubelet_runs_nothing_is_idle() -> None:
-    server = Server([pod(f"p{number}") for number in range(300)], [])
+@pytest.mark.parametrize(
+    "others",
+    [
+        [pod(f"ended-{number}", f"c-{number}", phase="Failed") for number in range(PODS_LIMIT + 1)],
+        [pod(f"done-{number}", f"c-{number}", phase="Succeeded") for number in range(PODS_LIMIT + 1)],
+        [pod(f"plain-{number}") for number in range(PODS_LIMIT + 1)],
+    ],
+)
+def test_pods_that_can_hold_nothing_do_not_count(others: list[dict[str, Any]]) -> None:
+    server = two_jobs()
+    server.pods = [*others, *server.pods]
+    made = bed(server)
+    assert made.look() == ["sick"]
+    made.look(later=3.0)
+    assert made.evictor.is_empty("n1", gpu(1))
+
+
+def test_a_pod_with_more_claims_than_are_read_counts_as_a_holder() -> None:
+    server = two_jobs()
+    server.pods.append(greedy_pod("greedy"))
+    made = bed(server)
+    assert sorted(made.look()) == ["greedy", "sick"]
+    made.look(later=3.0)
+    assert made.evictor.is_empty("n1", gpu(1))
+
+
+def test_on_a_node_with_more_pods_with_claims_than_a_kubelet_runs_nothing_is_idle() -> None:
+    server = Server([pod(f"p{number}", f"c{number}") for number in range(PODS_LIMIT + 1)], [])
     made = bed(server)
     made.look()
     assert not made.evictor.is_empty("n1", gpu(1))
@@ -197,3 +224,20 @@ def test_on_a_node_with_more_pods_than_a_kubelet_runs_nothing_is_idle() -> None:
     reader.use(API)
     with pytest.raises(TooManyPods):
         asyncio.run(reader.holders("n1", set()))
+
+
+def test_a_holder_on_a_later_page_is_found() -> None:
+    server = two_jobs()
+    server.pods.reverse()
+    server.page_size = 1
+    assert bed(server).look() == ["sick"]
+
+
+@pytest.mark.parametrize("unreadable", [True, False])
+def test_a_list_that_cannot_be_read_completely_is_not_empty(unreadable: bool) -> None:
+    server = Server([pod("plain"), pod("other")], [], page_size=1)
+    server.gone = not unreadable
+    server.unreadable = [UndecodableObject("team/odd", b"{}", "")] if unreadable else []
+    made = bed(server)
+    made.look()
+    assert not made.evictor.is_empty("n1", gpu(1))

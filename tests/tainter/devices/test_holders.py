@@ -1,5 +1,6 @@
 """Pods that hold a device which is kept out of use get an Event; no other pod does."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,11 +8,11 @@ import msgspec
 import pytest
 from tests.tainter.devices.device_world import API, DRIVER, finding, health, world
 
-from muster_kube.api.errors import AlreadyExists, NotFound
-from muster_kube.api.list_decoder import ListPage
+from muster_kube.api.errors import AlreadyExists, Gone, NotFound
+from muster_kube.api.list_decoder import ListPage, UndecodableObject
 from muster_tainter.devices.holders.claims import HolderPod, claim_names
 from muster_tainter.devices.holders.notifier import REASON, HolderNotifier
-from muster_tainter.devices.holders.reader import HolderReader
+from muster_tainter.devices.holders.reader import CLAIMS_LIMIT, HolderReader
 from muster_tainter.fleet.replica import Replica
 
 JOB_SET = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "u2", "controller": True}
@@ -27,6 +28,14 @@ def pod(name: str, claim: str = "", **status: Any) -> dict[str, Any]:
     }
 
 
+def greedy_pod(name: str) -> dict[str, Any]:
+    """It names one claim more than are read of a pod."""
+    made = pod(name)
+    claims = [{"name": f"r{n}", "resourceClaimName": f"{name}-{n}"} for n in range(CLAIMS_LIMIT + 1)]
+    made["spec"]["resourceClaims"] = claims
+    return made
+
+
 def claim(name: str, holder: str, device: str, **result: Any) -> dict[str, Any]:
     allocated = {"driver": DRIVER, "pool": "n1", "device": device, "request": "gpu"} | result
     return {
@@ -40,13 +49,24 @@ def claim(name: str, holder: str, device: str, **result: Any) -> dict[str, Any]:
 
 @dataclass
 class Api:
+    """page_size: pods; gone: the pages after the first are not served; unreadable: objects that match no type."""
+
     pods: list[dict[str, Any]]
     claims: list[dict[str, Any]]
     events: dict[str, Any] = field(default_factory=dict)
+    page_size: int = 500
+    gone: bool = False
+    unreadable: list[UndecodableObject] = field(default_factory=list)
 
-    async def list_page(self, path: str, type: Any, *, params: Any, **_: Any) -> Any:
-        assert (path, params["fieldSelector"]) == ("/api/v1/pods", "spec.nodeName=n1")
-        return ListPage(items=[msgspec.convert(each, type) for each in self.pods], resource_version="1")
+    async def list_pages(self, path: str, type: Any, *, params: Any, **_: Any) -> AsyncIterator[Any]:
+        node, *phases = params["fieldSelector"].split(",")
+        assert (path, node) == ("/api/v1/pods", "spec.nodeName=n1")
+        left_out = {each.removeprefix("status.phase!=") for each in phases}
+        items = [msgspec.convert(each, type) for each in self.pods if each["status"]["phase"] not in left_out]
+        for start in range(0, max(1, len(items)), self.page_size):
+            if start and self.gone:
+                raise Gone(410, "Expired", "", path)
+            yield ListPage(items[start : start + self.page_size], "1", undecodable=self.unreadable)
 
     async def get(self, path: str, *, type: Any) -> Any:
         place, _, name = path.rpartition("/")
@@ -121,6 +141,11 @@ async def test_no_other_pod_is_told(pods: list[dict[str, Any]], claims: list[dic
 async def test_a_claim_that_the_scheduler_made_for_an_extended_resource_counts() -> None:
     extended = pod("sick", extendedResourceClaimStatus={"resourceClaimName": "c1"})
     assert await told(Api([extended], [claim("c1", "sick", "gpu-1")])) == [("sick", REASON)]
+
+
+async def test_a_pod_with_more_claims_than_are_read_hides_no_holder_and_gets_no_event() -> None:
+    pods = [greedy_pod("greedy"), pod("sick", "c1")]
+    assert await told(Api(pods, [claim("c1", "sick", "gpu-1")])) == [("sick", REASON)]
 
 
 @pytest.mark.parametrize("name", ["../../secrets/x", "a/b", "A", "", "x" * 254])

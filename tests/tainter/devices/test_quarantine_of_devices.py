@@ -187,6 +187,74 @@ async def test_a_rule_of_an_old_name_that_the_leader_before_deleted_is_no_person
     assert [fault.component for fault in read_record(leader.api.nodes["n1"]).open] == [gpu(0)]
 
 
+RENAMED = {"s": resource_slice(devices=[device(0, "card-0"), *(device(n) for n in range(1, 4))])}
+
+
+async def after_a_handover() -> Leader:
+    """The leader before this one has seen another name of the device, created the rule of it and deleted that of the
+    old name. This one sees both rules and then the deletion, and its slices are older than that."""
+    leader = world()
+    await leader.settle(health(finding(0)))
+    [(name, old)] = leader.api.rules.items()
+    leader.see_slices(RENAMED)
+    await leader.settle(health(finding(0)))
+    leader.api.put(name, {**old, "metadata": {**old["metadata"], "uid": "old"}})
+    leader.see_rules()
+    leader.store.forget_people()
+    leader.see_slices({"s": resource_slice()})
+    del leader.api.rules[name]
+    leader.api.writes.clear()
+    return leader
+
+
+async def test_with_slices_that_are_older_than_the_rules_no_rule_is_a_persons_doing() -> None:
+    leader = await after_a_handover()
+    await leader.settle(health(finding(0)))
+    assert (leader.api.effects(), leader.api.writes) == ({"card-0": "NoSchedule"}, [])
+    assert stages(leader) == {gpu(0): DeviceStage.ALONE}
+    leader.see_slices(RENAMED)
+    await leader.settle(health(finding(0)))
+    assert (leader.api.effects(), leader.api.writes) == ({"card-0": "NoSchedule"}, [])
+    leader.api.rules.clear()  # now by a person
+    await leader.settle(health(finding(0)))
+    assert stages(leader) == {}
+
+
+async def test_slices_that_stay_as_they_are_count_in_the_end() -> None:
+    leader = await after_a_handover()
+    await leader.settle(health(finding(0)))
+    leader.clock += 601
+    await leader.settle(health(finding(0)))
+    assert (leader.api.effects(), stages(leader)) == ({"gpu-0": "NoSchedule"}, {gpu(0): DeviceStage.ALONE})
+
+
+async def test_a_rule_that_goes_while_no_slice_names_its_device_is_no_persons_doing() -> None:
+    leader = world()
+    await leader.settle(health(finding(0)))
+    leader.see_slices({})
+    leader.api.rules.clear()
+    leader.see_rules()
+    assert not await leader.write_rules()
+    await leader.settle(health(finding(0)))
+    assert (taints(leader), stages(leader)) == ([FAULTY], {gpu(0): ""})
+
+
+async def test_a_fault_that_closes_while_its_deleted_rule_is_looked_up_is_released_by_nobody() -> None:
+    leader = world()
+    await leader.settle(health(finding(0)))
+    leader.api.rules.clear()
+    leader.see_rules()
+    read = leader.api.get
+
+    async def closes(path: str, *, type: Any) -> Any:
+        leader.store.settle("n1", {})
+        return await read(path, type=type)
+
+    leader.api.get = closes  # type: ignore[method-assign]
+    await leader.write_rules()
+    assert (leader.store.vanished, leader.store.released) == ({}, {})
+
+
 async def test_a_deleted_rule_is_not_written_again_and_another_fault_changes_nothing_about_it() -> None:
     leader = world()
     await leader.settle(health(finding(0)))

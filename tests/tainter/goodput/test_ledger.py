@@ -1,5 +1,6 @@
 """What the ledger books, by example."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.tainter.goodput.ledger_bed import (
 
 from muster_tainter.goodput.books import Figure
 from muster_tainter.goodput.causes import Cause, Side
-from muster_tainter.goodput.observed_node import ObservedNode
+from muster_tainter.goodput.observed_node import ObservedNode, Outage
 from muster_tainter.goodput.pods.attempt import SETTLE_S
 from muster_tainter.goodput.pods.pod_facts import End
 
@@ -158,6 +159,30 @@ def test_time_without_a_pod_is_booked_to_what_the_node_was() -> None:
     }  # fmt: skip
     assert (figure(books, Figure.OUTAGES), figure(books, Figure.ENDED), figure(books, Figure.OUT)) == (1, 1, 150)
     assert figure(books, Figure.NODES) == 400
+
+
+def test_an_outage_that_came_and_went_between_two_looks_counts_once() -> None:
+    books = ledger()
+    seen = Outage(START + 10, START + 20, "Xid79")
+    missed = Outage(START + 30, START + 31, "Xid48"), Outage(START + 31, START + 32, "Xid79")
+    for at, observed in (
+        (0, node()),
+        (10, node(fault(START + 10))),
+        (20, replace(node(), ended=(seen,))),
+        (32, replace(node(), ended=(*missed, seen))),
+        (40, replace(node(), ended=(*missed, seen))),
+        (50, replace(node(), ended=missed)),  # the record forgets after a day
+    ):
+        books.node_changed("n1", observed, START + at)
+    assert (figure(books, Figure.OUTAGES), figure(books, Figure.ENDED), figure(books, Figure.OUT)) == (2, 2, 10 + 2)
+
+
+def test_an_outage_of_no_second_has_a_metric_of_its_time() -> None:
+    books = ledger()
+    books.node_changed("n1", node(), START)
+    books.node_changed("n1", replace(node(), ended=(Outage(START + 1, START + 1, "Xid79"),)), START + 1)
+    assert books.books.by_place[0, Figure.OUT] == 0.0
+    assert (0, Figure.OUT) in books.books.by_place
 
 
 def test_a_lying_clock_moves_nothing_beyond_the_pod_s_own_time() -> None:

@@ -76,6 +76,11 @@ def test_capacity_and_outages() -> None:
     )
     after = observe_node(node(NodeRecord(closed=(closed,))), None, 3, ACCELERATORS)
     assert [each.until - each.since for each in after.ended] == [3600.0]
+    again = observe_node(node(NodeRecord(open=(fault(),), closed=(closed,))), None, 3, ACCELERATORS)
+    assert again.outage is not None
+    assert again.ended == after.ended
+    undated = observe_node(node(NodeRecord(open=(fault(since="", reason="Xid48"), fault()))), None, 3, ACCELERATORS)
+    assert undated.outage == again.outage
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 """From pods that end to findings of nodes, as the leader runs it; the API server is real in tests/cluster."""
 
-import asyncio
 from typing import Any
 
 import pytest
-from tests.kube.conftest import Wire
 from tests.tainter.outcomes.leading_tainter import REJECTED, Cluster, opened, reject_until_found
 from tests.tainter.outcomes.pod_objects import (
     ALLOCATE,
@@ -291,7 +289,7 @@ def test_a_fault_that_was_closed_takes_new_evidence() -> None:
 @pytest.mark.parametrize(
     ("verdict", "boot", "ends"), [("PASS", "boot-2", 1), ("FAIL", "boot-2", 0), ("PASS", "boot-1", 0)]
 )
-def test_a_reboot_with_a_good_pass_ends_the_finding(verdict: str, boot: str, ends: int) -> None:
+async def test_a_reboot_with_a_good_pass_ends_the_finding(verdict: str, boot: str, ends: int) -> None:
     cluster = Cluster()
     reject_until_found(cluster)
     [(_, finding)] = cluster.findings.found
@@ -300,35 +298,42 @@ def test_a_reboot_with_a_good_pass_ends_the_finding(verdict: str, boot: str, end
         metadata=Metadata(name="n0"), status=NodeHealthStatus(verdict=verdict, boot_id=boot)
     )
     cluster.watch.note("n0")
-    cluster.watch.look()
+    await cluster.watch.look_at_boots()
     assert len(cluster.findings.over) == ends
     assert all(over.how == "boot" for _, over in cluster.findings.over)
 
 
-async def test_a_boot_from_before_the_finding_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new leader's watch has the boot before the one in which its predecessor found it."""
+@pytest.mark.parametrize("noted", ["before", "meanwhile"])
+async def test_a_boot_from_before_the_finding_does_not_end_it(monkeypatch: pytest.MonkeyPatch, noted: str) -> None:
+    """A new leader's watch has the boot before the one in which its predecessor found it; its watch of Nodes may
+    deliver the fault while another node is read."""
     cluster = Cluster()
-    reject_until_found(cluster)
-    [(_, finding)] = cluster.findings.found
-    cluster.record("n0", opened(finding))
+    for name in ("n0", "n1"):
+        reject_until_found(cluster, name)
+    found = dict(cluster.findings.found)
     old, newest = (
-        NodeHealth(metadata=Metadata(name="n0"), status=NodeHealthStatus(verdict="PASS", boot_id=boot))
+        NodeHealth(metadata=Metadata(name="n"), status=NodeHealthStatus(verdict="PASS", boot_id=boot))
         for boot in ("boot-0", "boot-1")
     )
-    cluster.healths["n0"] = old
+    cluster.healths |= {"n0": old, "n1": old}
 
     async def verify_health(name: str) -> bool:
+        deliver("n1")
         cluster.healths[name] = newest
         return True
 
+    def deliver(name: str) -> None:
+        cluster.record(name, opened(found[name]))
+        cluster.watch.note(name)
+
     monkeypatch.setattr(cluster.fleet, "verify_health", verify_health)
-    counting = asyncio.create_task(cluster.watch._count())
-    cluster.watch.pods._synced.set()
-    cluster.watch.note("n0")
-    await Wire.until(lambda: not cluster.watch._booted)
-    counting.cancel()
-    await asyncio.gather(counting, return_exceptions=True)
-    assert cluster.healths["n0"] is newest
+    deliver("n0")
+    if noted == "before":
+        deliver("n1")
+    for _ in range(3):
+        await cluster.watch.look_at_boots()
+        cluster.watch.look()
+    assert cluster.healths == {"n0": newest, "n1": newest}
     assert cluster.findings.over == []
 
 

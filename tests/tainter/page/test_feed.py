@@ -185,6 +185,31 @@ async def test_many_changes_come_in_few_messages_each_node_once(stand: FleetServ
     assert sorted(seen) == sorted(names)
 
 
+async def test_readers_at_different_positions_cost_most_rows_once(
+    stand: FleetServer, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeding, "BATCH_ROWS", 10)
+    feed, names = stand.feed, list(stand.fleet.nodes)
+    await fleet_of(http)
+    for name in names:
+        stand.fleet.put(name)
+        stand.change(name)
+    made, real = 0, feed._row
+
+    def counted(*about: Any) -> Any:
+        nonlocal made
+        made += 1
+        return real(*about)
+
+    monkeypatch.setattr(feed, "_row", counted)
+    starts = range(0, len(names), 7)
+    for position in starts:
+        while position < feed._seq:
+            position, _ = feed._rows_after(position)
+    assert feed._seq == len(names) <= made
+    assert made <= len(names) + feeding.BATCH_ROWS * len(starts)
+
+
 async def test_who_was_away_goes_on_from_its_mark(stand: FleetServer, http: httpx2.AsyncClient) -> None:
     mark = (await fleet_of(http))["mark"]
     for name in ("h100-h001-01", "h100-h001-02"):

@@ -34,10 +34,10 @@ class World:
         found = Reply(404, {"kind": "Status", "code": 404, "reason": "NotFound"})
         self.api.on("GET", NODE, found if newest is None else Reply(200, msgspec.to_builtins(newest)))
         self.fleet = FakeFleet(current=POLICY, nodes={"host-1": node()})
-        self.fleet.observe_node = self._observe
+        self.fleet.observe_node = self.observe
 
-    def _observe(self, newer: Node) -> None:
-        self.fleet.nodes = {"host-1": newer}
+    def observe(self, newer: Node) -> None:
+        self.fleet.nodes = {**self.fleet.nodes, newer.metadata.name: newer}
 
     def _patched(self, body: dict[str, Any]) -> Reply:
         version = str(int(self.map["metadata"]["resourceVersion"]) + 1)
@@ -97,3 +97,21 @@ async def test_an_entry_that_is_not_ours_goes() -> None:
     await world.settle()
     assert world.map["data"] == {}
     assert world.reads() == 0
+
+
+async def test_a_node_that_cannot_be_read_keeps_its_entry_and_holds_up_no_other() -> None:
+    world = World(entry_of(node(fault())), newest=node())
+    world.api.on("GET", NODE, Reply(500, {"kind": "Status", "code": 500, "reason": "InternalError"}))
+    world.observe(node(fault(component="ipu/10.1.5.7/3"), name="host-2"))
+    await world.settle()
+    assert set(world.map["data"]) == {KEY, "10.1.5.7_3"}
+
+
+@pytest.mark.parametrize("name", ["", "../pods", "HOST"])
+async def test_a_name_that_no_node_has_is_not_read(name: str) -> None:
+    entry = msgspec.json.decode(entry_of(node(fault())))
+    entry["faults"][0]["node"] = name
+    world = World(msgspec.json.encode(entry).decode(), newest=node())
+    await world.settle()
+    assert world.map["data"] == {}
+    assert world.api.asked_for("GET") == world.api.asked_for("GET", MAPS)

@@ -18,7 +18,7 @@ from muster_tainter.faults.record.node_record import ANNOTATION, ClosedFault, Fa
 from muster_tainter.policy.file import PolicyError, parse_policy
 from muster_tainter.policy.sections.sources import DeviceHealthSource
 from muster_tainter.sources.device_health.feed import DevicePods
-from muster_tainter.sources.device_health.findings import REASON, DeviceHealthFindings
+from muster_tainter.sources.device_health.findings import REASON, REPORTS_LIMIT, DeviceHealthFindings
 from muster_tainter.sources.device_health.pod_status import (
     DEVICES_LIMIT,
     DevicePod,
@@ -78,9 +78,12 @@ def test_the_longest_name_counts_and_two_drivers_are_told_apart_by_the_vendor() 
     assert component_of(held(f"unknown.example/{cdi}"), node).startswith("device/")
 
 
-def pod_object(*resources: dict[str, Any], node: str = "n1", name: str = "a", start: float = NOW - 600) -> DevicePod:
+def pod_object(
+    *resources: dict[str, Any], node: str = "n1", name: str = "a", start: float = NOW - 600, uid: str = ""
+) -> DevicePod:
+    metadata = {"name": name, "namespace": "team", "uid": uid or f"uid-{name}", "annotations": {"large": "x" * 999}}
     found = {
-        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}", "annotations": {"large": "x" * 999}},
+        "metadata": metadata,
         "spec": {"nodeName": node},
         "status": {
             "phase": "Running",
@@ -131,7 +134,7 @@ class Findings(ExternalFindings):
         self.over: list[ClearedFault] = []
 
     def add(self, node: str, check: str, finding: ReportedFinding) -> None:
-        assert (node, check) == ("n1", "devicehealth")
+        assert check == "devicehealth"
         self.found.append(finding)
         super().add(node, check, finding)
 
@@ -178,7 +181,7 @@ class Bed:
     def wait(self, seconds: float) -> None:
         for _ in range(int(seconds // 300)):
             self.now += 300
-            self.findings.look(self.now)
+            asyncio.run(self.findings.look(self.now))
 
     def close(self, finding: ReportedFinding) -> None:
         """A person has cleared the fault."""
@@ -266,6 +269,107 @@ def test_a_pod_that_cannot_be_read_is_verified_the_next_time() -> None:
     assert bed.told.over == []
     bed.verify()
     assert len(bed.told.over) == 1
+
+
+def bed_with_a_pod_to_verify() -> Bed:
+    """A new leader sees pod ``a`` with a healthy device that has an open fault."""
+    bed = Bed(verdict="FAIL")
+    bed.put("a", health(1, "Unhealthy"))
+    in_record(bed)
+    bed.pods["a"] = pod_object(health(1, "Healthy"))
+    bed.lead()
+    return bed
+
+
+def test_a_pod_that_goes_while_it_is_read_ends_nothing() -> None:
+    bed = bed_with_a_pod_to_verify()
+
+    async def read(key: str) -> DevicePod | None:
+        newest = bed.pods[key]
+        bed.drop(key)
+        return newest
+
+    asyncio.run(bed.findings.verify(read, bed.now))
+    assert bed.told.over == []
+
+
+@pytest.mark.parametrize("seen_going", [True, False])
+def test_a_successor_of_the_same_name_is_verified_in_its_turn(seen_going: bool) -> None:
+    bed = bed_with_a_pod_to_verify()
+    asked: list[str] = []
+
+    async def read(key: str) -> DevicePod | None:
+        newest = bed.pods[key]
+        asked.append(newest.metadata.uid)
+        if len(asked) == 1:
+            if seen_going:
+                bed.drop(key)
+            bed.put(key, health(1, "Healthy"), uid="second")
+            return None
+        return newest
+
+    asyncio.run(bed.findings.verify(read, bed.now))
+    assert (asked, len(bed.told.over)) == (["uid-a", "second"], 1)
+
+
+def test_an_answer_that_is_older_than_the_watch_ends_nothing() -> None:
+    bed = bed_with_a_pod_to_verify()
+
+    async def read(key: str) -> DevicePod | None:
+        newest = bed.pods[key]
+        bed.put(key, health(1, "Unhealthy"))
+        return newest
+
+    asyncio.run(bed.findings.verify(read, bed.now))
+    assert bed.told.over == []
+    bed.put("a", health(1, "Healthy"))
+    assert len(bed.told.over) == 1
+
+
+def test_one_kubelet_with_twenty_thousand_devices_leaves_room_for_other_nodes(caplog: pytest.LogCaptureFixture) -> None:
+    bed = Bed()
+    bed.nodes["n2"] = Node(metadata=Metadata(name="n2"))
+    for number in range(157):
+        devices = [{"resourceID": f"{number}-{n}", "health": "Unhealthy"} for n in range(DEVICES_LIMIT)]
+        bed.put(f"forged-{number}", *devices)
+    bed.put("honest", health(1, "Unhealthy"), node="n2")
+    assert [component for _, component, _ in bed.told.of("n2")[0]] == [f"gpu/{uuid(1)}"]
+    assert [record.args for record in caplog.records] == [("n1", REPORTS_LIMIT)]
+
+
+def test_pods_that_are_gone_make_room_for_further_reports_of_their_node() -> None:
+    bed = Bed()
+    names = [f"p{number}" for number in range(REPORTS_LIMIT + 1)]
+    for name in names:
+        bed.put(name, health(1, "Unhealthy"))
+    bed.put(names[0], health(1, "Healthy"))
+    for name in names[1:]:
+        bed.drop(name)
+    for name in names:
+        bed.put(f"again-{name}", health(2, "Unhealthy"))
+        bed.drop(f"again-{name}")
+    bed.put("last", health(3, "Unhealthy"))
+    assert bed.told.found[-1].component == f"gpu/{uuid(3)}"
+
+
+async def test_a_look_at_the_reports_of_many_nodes_lets_other_tasks_run() -> None:
+    bed = Bed()
+    for number in range(50):
+        name = f"n1-{number}"
+        bed.nodes[name] = Node(metadata=Metadata(name=name))
+        bed.put(name, health(1, "Unhealthy"), node=name)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(others())
+    await bed.findings.look(bed.now)
+    other.cancel()
+    assert turns >= 50
 
 
 def test_first_sight_of_a_healthy_device_without_a_fault_asks_nothing() -> None:

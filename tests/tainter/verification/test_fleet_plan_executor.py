@@ -63,7 +63,8 @@ class Bench:
         body = json.loads(asked.body)
         known = self.healths[name]
         spec = {"requests": (body.get("spec") or {}).get("requests") or []}
-        return self.health(name, int(known.metadata.resource_version) + 1, **spec)
+        applied = self.health(name, int(known.metadata.resource_version) + 1, **spec)
+        return msgspec.structs.replace(applied, status=known.status)  # which only the agent writes
 
     def take(self, asked: Asked) -> Reply:
         return Reply(200, msgspec.to_builtins(self.taken(asked)))

@@ -27,6 +27,7 @@ from muster_checks.dmesg.sources.timeline import Timeline
 _log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 64 * 1024
+ERRORS_BYTES = 4096  # kept of what journalctl prints about itself
 ENTRY_BYTES = 1024 * 1024  # limit of an incomplete entry; a kernel message has 1 KiB, a journal entry may have any size
 _KEPT = frozenset(
     (
@@ -169,7 +170,8 @@ class JournalSource:
         self._parser = ExportParser()
         self._malformed = 0  # by the children before this one
         self._waiting: list[JournalEntry] = []
-        self._armed = False
+        self._armed: tuple[int, ...] = ()  # file descriptors of the child that wake the reader
+        self._printed = b""  # the end of the child's standard error
         self._trouble = ""
         self._backoff = ReopenDelay()
 
@@ -204,6 +206,7 @@ class JournalSource:
 
         Returns False if there is nothing to read now.
         """
+        self._drain_errors()
         data = self._read_pipe(CHUNK_BYTES)
         if data is None:
             return False
@@ -230,6 +233,20 @@ class JournalSource:
         except BlockingIOError:
             return None
 
+    def _drain_errors(self) -> None:
+        """A child that nobody listens to would block after 64 KiB of warnings, and no line would follow."""
+        child = self._child
+        while child is not None and child.stderr is not None:
+            try:
+                printed = os.read(child.stderr.fileno(), CHUNK_BYTES)
+            except BlockingIOError:
+                return
+            if not printed:
+                self._disarm()
+                child.stderr.close()
+                child.stderr = None
+            self._printed = (self._printed + printed)[-ERRORS_BYTES:]
+
     def _start(self, *, follow: bool = False) -> bool:
         command = [*self._command, *(("-f", "--no-tail") if follow else ())]
         if self._cursor:
@@ -250,6 +267,7 @@ class JournalSource:
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
         self._malformed = self.counts.malformed
+        self._printed = b""
         self._parser = ExportParser()
         self._following = follow
         self._at_end = self._at_end and follow
@@ -258,10 +276,10 @@ class JournalSource:
 
     def _end_child(self) -> str:
         """End the child and its process group. Returns the error if the child failed before."""
-        child, self._child = self._child, None
+        child = self._child
         if child is None:
             return ""
-        self._disarm(child)
+        self._disarm()
         code = child.poll()
         if code is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -270,14 +288,12 @@ class JournalSource:
         if killed:
             os.killpg(child.pid, signal.SIGKILL)
             code = child.wait()
-        printed = b""
-        if child.stderr is not None:
-            with contextlib.suppress(BlockingIOError):
-                printed = os.read(child.stderr.fileno(), 4096)
-            child.stderr.close()
-        if child.stdout is not None:
-            child.stdout.close()
-        lines = printed.decode("utf-8", "replace").strip().splitlines()
+        self._drain_errors()
+        self._child = None
+        for pipe in (child.stdout, child.stderr):
+            if pipe is not None:
+                pipe.close()
+        lines = self._printed.decode("utf-8", "replace").strip().splitlines()
         # one that was killed here has printed everything, and was slow to exit
         if code == 0 or (killed and code == -signal.SIGKILL and not lines):
             return ""
@@ -288,9 +304,11 @@ class JournalSource:
             self._backoff.call(self._loop, self._wake)
         elif self._waiting:
             self._wake()
-        elif not self._armed and self._child.stdout is not None:
-            self._loop.add_reader(self._child.stdout.fileno(), self._fire)
-            self._armed = True
+        elif not self._armed:
+            pipes = (self._child.stdout, self._child.stderr)
+            self._armed = tuple(pipe.fileno() for pipe in pipes if pipe is not None)
+            for descriptor in self._armed:
+                self._loop.add_reader(descriptor, self._fire)
 
     def look_again(self) -> None:
         self._at_end = False
@@ -319,11 +337,10 @@ class JournalSource:
         self._kill_child()
 
     def _fire(self) -> None:
-        if self._child is not None:
-            self._disarm(self._child)
+        self._disarm()
         self._wake()
 
-    def _disarm(self, child: subprocess.Popen[bytes]) -> None:
-        if self._armed and child.stdout is not None:
-            self._loop.remove_reader(child.stdout.fileno())
-        self._armed = False
+    def _disarm(self) -> None:
+        for descriptor in self._armed:
+            self._loop.remove_reader(descriptor)
+        self._armed = ()

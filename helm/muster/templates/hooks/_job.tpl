@@ -1,4 +1,4 @@
-{{/* Pod fields that the chart's jobs share. arguments: root, account; tolerations: besides those of the values */}}
+{{/* Pod fields that the chart's jobs share. arguments: root, account */}}
 {{- define "muster.jobPod" -}}
 {{- $own := .root.Values.admissionWebhooks.patch -}}
 serviceAccountName: {{ .account | quote }}
@@ -11,9 +11,7 @@ priorityClassName: {{ . | quote }}
 {{- with $own.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with concat (.tolerations | default list) ($own.tolerations | default list) }}
-tolerations: {{- toYaml . | nindent 2 }}
-{{- end }}
+tolerations: {{- concat (include "muster.ourTaints" (dict "keys" (list "faulty" "startup")) | fromJsonArray) ($own.tolerations | default list) | toYaml | nindent 2 }}
 securityContext: {runAsNonRoot: true, runAsUser: {{ $own.runAsUser }}, runAsGroup: {{ $own.runAsUser }}, fsGroup: {{ $own.runAsUser }}}
 {{- end -}}
 {{/* Containers that run one after the other, each with a volume tmp. arguments: root; steps: name, command and args of

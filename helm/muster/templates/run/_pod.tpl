@@ -1,9 +1,8 @@
 {{/* The pod of `muster run`. It is not retried: a heavy check would run again, and the next result would hide the first.
-It also runs on tainted nodes: there may be no other.
+It prefers nodes that are not faulty.
 arguments: root, account, hasToken, args */}}
 {{- define "muster.runPod" -}}
-{{- $tolerations := list (dict "key" "muster.dev/faulty" "operator" "Exists") (dict "key" "muster.dev/startup" "operator" "Exists") -}}
-{{- include "muster.jobPod" (merge (dict "tolerations" $tolerations) .) }}
+{{- include "muster.jobPod" . }}
 affinity:
   nodeAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:

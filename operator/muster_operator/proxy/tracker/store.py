@@ -162,17 +162,20 @@ class TrackerStore:
         self._accept(created)
 
     async def _write_for_ever(self) -> None:
-        failures = 0
+        failures = conflicts = 0
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._pending:
                 try:
                     await self._write()
-                    failures = 0
+                    failures = conflicts = 0
                     self.error = ""
                 except Conflict:
                     self._metrics.conflicts.inc()
+                    if conflicts:
+                        await asyncio.sleep(self._backoff.delay_s(conflicts - 1, self._rng))
+                    conflicts += 1
                     await self._read_again()
                 except (ApiError, ConfigError) as error:
                     # it may have been written: read the current state and decide again
@@ -181,9 +184,12 @@ class TrackerStore:
                     await self._read_again()
 
     async def _read_again(self) -> None:
+        before = self._snapshot
         with suppress(ApiError, ConfigError):
             try:
-                self._accept(await self._config_map.read())
+                found = await self._config_map.read()  # from etcd
+                # one that is older than what the watch has not changed meanwhile: etcd was restored from a backup
+                self._accept(found, even_if_older=before is self._snapshot)
             except NotFound:
                 self._handle_deletion()
 
@@ -253,10 +259,12 @@ class TrackerStore:
         if names:
             self._on_change(names)
 
-    def _accept(self, new: TrackerObject) -> None:
+    def _accept(self, new: TrackerObject, *, even_if_older: bool = False) -> None:
         version = new.metadata.resource_version
         known = self._snapshot
-        if known is not None and (version == known.version or _is_older(version, known.version)):
+        if known is not None and (
+            version == known.version or (_is_older(version, known.version) and not even_if_older)
+        ):
             return
         before = known.tracked.entries if known is not None else {}
         tracked = parse_entries(new.data, (known.data, known.tracked) if known is not None else None)

@@ -64,7 +64,7 @@ def sort_holders(holders: Iterable[DeviceHolder], order: DrainOrder, now: float)
     for holder in holders:
         left.append(holder.pod)
         taint = as_our_taint(order.taints[0])
-        stays = is_left_alone(holder.pod) or all(tolerates(each, taint) for each in holder.held)
+        stays = is_left_alone(holder.pod) or (holder.held and all(tolerates(each, taint) for each in holder.held))
         if stays or holder.pod.metadata.deletion_timestamp:
             continue
         if order.evict_at <= now:

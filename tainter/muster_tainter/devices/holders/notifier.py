@@ -73,7 +73,7 @@ class HolderNotifier:
         owners_of = PodOwners(self._client)
         for holder in await self._reader.holders(node, devices):
             meta = holder.pod.metadata
-            if meta.deletion_timestamp:
+            if meta.deletion_timestamp or not holder.held:
                 continue
             pod = ObjectReference(kind="Pod", name=meta.name, namespace=meta.namespace, uid=meta.uid, api_version="v1")
             await self._write(pod, node, concern, "this pod runs")

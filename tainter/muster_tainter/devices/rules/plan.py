@@ -76,9 +76,31 @@ def is_obsolete(
     rule: str, component: str, faults: list[Fault], cards: Mapping[str, NodeDevice], node: str, policy: Policy
 ) -> bool:
     """Whether the device is to have rules, but none of this name: it has other names now."""
+    names = _wanted_names(component, faults, cards, node, policy)
+    return bool(names) and rule not in names
+
+
+def is_unclear(
+    rules: Iterable[DeviceTaintRule],
+    component: str,
+    faults: list[Fault],
+    cards: Mapping[str, NodeDevice],
+    node: str,
+    policy: Policy,
+) -> bool:
+    """Whether the slices do not say yet why a rule of the device was deleted: they do not name the device, or it has
+    one of ``rules`` that they do not ask for. They may be older than these rules, which a former leader wrote for the
+    device's other name before it deleted the rule of the old one."""
+    names = _wanted_names(component, faults, cards, node, policy)
+    return device_key(component) not in cards or any(rule.metadata.name not in names for rule in rules)
+
+
+def _wanted_names(
+    component: str, faults: list[Fault], cards: Mapping[str, NodeDevice], node: str, policy: Policy
+) -> set[str]:
     card = cards.get(device_key(component) or "")
     wanted = () if card is None or card.problem else wanted_rules(node, component, faults, card, policy)
-    return bool(wanted) and rule not in {each.name for each in wanted}
+    return {each.name for each in wanted}
 
 
 def wanted_rules(

@@ -18,6 +18,14 @@ class _Failure:
     until: float
 
 
+@dataclass(frozen=True)
+class VanishedRule:
+    """noted: when this process noticed that it is gone, monotonic."""
+
+    name: str
+    noted: float
+
+
 class RuleStore:
     """clock: monotonic seconds."""
 
@@ -27,8 +35,8 @@ class RuleStore:
         self._deleted: OrderedDict[str, None] = OrderedDict()  # uids of rules that this process deletes
         self._failures: dict[NodeComponent, _Failure] = {}
         self._missing: dict[NodeComponent, float] = {}
-        self.vanished: dict[NodeComponent, str] = {}
-        """Rules that were there and are not, by name: to be verified before it counts as a person's decision."""
+        self.vanished: dict[NodeComponent, VanishedRule] = {}
+        """Rules that were there and are not: to be verified before it counts as a person's decision."""
         self.released: dict[NodeComponent, str] = {}
         """Who deleted or edited the rule of a component."""
 
@@ -57,7 +65,7 @@ class RuleStore:
                 self._by_node.pop(old.node, None)
             nodes.add(old.node)
             if (new is None or new.node != old.node) and old.metadata.uid not in self._deleted:
-                self.vanished[old.node, old.component] = name
+                self.vanished[old.node, old.component] = VanishedRule(name, self._clock())
         if new is not None and new.node:
             self._by_node.setdefault(new.node, {})[new.metadata.name] = new
             self._failures.pop((new.node, new.component), None)
@@ -73,6 +81,11 @@ class RuleStore:
         """What a former leader did looks like a person's decision: only what this leader has seen counts."""
         self.vanished.clear()
         self.released.clear()
+
+    def vanished_s(self, node: str, component: str) -> float | None:
+        """For how long a rule of the component has been gone without a verdict; None if there is none."""
+        gone = self.vanished.get((node, component))
+        return None if gone is None else self._clock() - gone.noted
 
     def settle(self, node: str, staged: Mapping[str, object]) -> None:
         """Drop what no longer concerns an open fault of the node. staged: its components that are to have rules."""

@@ -17,7 +17,7 @@ from muster_kube.api.errors import AlreadyExists, ApiError, Conflict, NotFound, 
 from muster_kube.api.objects import Node
 from muster_kube.controller.leader_client import NotLeading
 from muster_tainter.devices.api_versions import DeviceApi
-from muster_tainter.devices.rules.plan import is_obsolete, plan_rules, staged_faults
+from muster_tainter.devices.rules.plan import is_obsolete, is_unclear, plan_rules, staged_faults
 from muster_tainter.devices.rules.store import RuleStore
 from muster_tainter.devices.rules.taint_rule import DeviceTaintRule, ManagedRule, WantedRule, spec_managers
 from muster_tainter.devices.slices.device_map import NodeDevice
@@ -66,7 +66,8 @@ class RuleWriter:
         for wanted in plan.create:
             if wanted.taint.effect == "NoExecute":
                 continue  # evicts at once, which cannot be taken back if the PATCH fails
-            if not {(name, wanted.component)} & {*self._store.vanished, *self._store.released}:
+            key = name, wanted.component
+            if key not in self._store.vanished and key not in self._store.released:
                 self._created_ahead.add((name, wanted.component))
                 again |= await self._create(ahead, wanted, api)
         return again
@@ -78,7 +79,7 @@ class RuleWriter:
         again = await self._verify_vanished(name, api)
         plan = plan_rules(name, node, self._cards(name), self._store.of(name).values(), self._fleet.policy())
         for wanted in plan.create:
-            if (name, wanted.component) not in self._store.released:
+            if not {(name, wanted.component)} & {*self._store.vanished, *self._store.released}:
                 again |= await self._create(node, wanted, api)
         for rule, wanted in plan.change:
             if (name, wanted.component) not in self._store.released:
@@ -88,24 +89,36 @@ class RuleWriter:
         return again
 
     async def _verify_vanished(self, name: str, api: DeviceApi) -> bool:
-        """A rule that the record requires and that somebody has deleted, or taken the label from, counts as cleared."""
+        """A rule that the record requires and that somebody has deleted, or taken the label from, counts as cleared.
+        While the slices do not say whether it was a person, the rules of its device stay as they are."""
         staged = staged_faults(self._fleet.node(name))
         found = False
-        for (node, component), rule in list(self._store.vanished.items()):
+        for (node, component), gone in list(self._store.vanished.items()):
             if node != name or component not in staged:
                 continue
-            if is_obsolete(rule, component, staged[component], self._cards(name), name, self._fleet.policy()):
+            of_device = component, staged[component], self._cards(name), name, self._fleet.policy()
+            if is_obsolete(gone.name, *of_device):
                 del self._store.vanished[node, component]  # the leader before this one has deleted it
                 continue
+            if is_unclear(self._store.for_component(name, component), *of_device):
+                self._stop_waiting(name, component)
+                continue
             try:
-                there = await self._client.get(f"{api.rules}/{rule}", type=DeviceTaintRule)
+                there = await self._client.get(f"{api.rules}/{gone.name}", type=DeviceTaintRule)
             except NotFound:
                 there = None
+            if self._store.vanished.get((node, component)) is not gone:
+                continue  # the fault has closed meanwhile, or another rule has gone
             del self._store.vanished[node, component]
             if there is None or there.node != name:
-                self._store.released[node, component] = f"unknown (DeviceTaintRule {rule} was deleted)"
+                self._store.released[node, component] = f"unknown (DeviceTaintRule {gone.name} was deleted)"
                 found = True
         return found
+
+    def _stop_waiting(self, name: str, component: str) -> None:
+        """Slices that stay as they are for long are not old: then the rules follow them, and nothing is cleared."""
+        if (self._store.vanished_s(name, component) or 0.0) >= self._fleet.policy().devices.grace:
+            del self._store.vanished[name, component]
 
     async def _create(self, node: Node | None, wanted: WantedRule, api: DeviceApi) -> bool:
         self._may_write(api.rules)

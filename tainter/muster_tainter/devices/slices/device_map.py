@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import shorten
-from muster_tainter.devices.slices.resource_slice import DriverTaint, NamedDevice, ResourceSlice
+from muster_tainter.devices.slices.resource_slice import DriverTaint, NamedDevice, ResourceSlice, strongest
 
 PARTS_LIMIT = 32  # devices of one card: a GPU, its MIG profiles and their places, and its form for passthrough
 
@@ -16,8 +16,8 @@ PARTS_LIMIT = 32  # devices of one card: a GPU, its MIG profiles and their place
 @dataclass(frozen=True)
 class NodeDevice:
     """One card. names: all devices of the driver that are this card or parts of it; problem: why it cannot be told from
-    others, empty if it can; board: its UUID, empty if the driver publishes none, or several; taints: those that the
-    driver has set on any part of it."""
+    others, empty if it can; board: its UUID, empty if the driver publishes none, or several; taints: the strongest that
+    the driver has set on any part of it."""
 
     driver: str
     pool: str
@@ -95,8 +95,8 @@ def _cards(driver: str, pool: str, slices: list[ResourceSlice], problem: str) ->
         elif len(names) > PARTS_LIMIT:
             why = f"driver {driver} names {len(names)} devices for it, more than {PARTS_LIMIT}"
         board = next(iter(uuids[card])) if len(uuids[card]) == 1 else ""
-        taints = dict.fromkeys(taint for name in sorted(names) for taint in devices[name].taints)
-        found = NodeDevice(driver, pool, tuple(sorted(names)), why, board, tuple(taints))
+        taints = strongest(dict.fromkeys(taint for name in sorted(names) for taint in devices[name].taints))
+        found = NodeDevice(driver, pool, tuple(sorted(names)), why, board, taints)
         for key in {card} | uuids[card]:
             result[key] = _merged(key, result[key], found) if key in result else found
     return result
@@ -108,5 +108,5 @@ def _merged(key: str, one: NodeDevice, other: NodeDevice) -> NodeDevice:
         why = f"drivers {one.driver} and {other.driver} both name {key}"
     else:
         why = f"driver {one.driver} names {key} in several places"
-    taints = tuple(dict.fromkeys((*one.taints, *other.taints)))
+    taints = strongest(dict.fromkeys((*one.taints, *other.taints)))
     return NodeDevice(one.driver, one.pool, one.names, one.problem or why, taints=taints)

@@ -28,13 +28,14 @@ class Piece(NamedTuple):
 class Attempt:
     """place, team: indices of rows of the books. bound, started, ended: seconds since the epoch; 0: not yet
     mark:   booked until here
+    shown:  the strongest cause that its end shows its peers so far
     cause:  why it ended, once settled. before: the run that ended when this one began; its cause explains the restart
     resumed: whether ``mark`` takes what a former leader has booked into account
     """
 
     __slots__ = (
         "before", "bound", "cause", "checkpoint", "devices", "end", "ended", "evidence", "gang", "mark", "node",
-        "on_node", "place", "resumed", "service", "started", "team", "uid", "via", "why",
+        "on_node", "place", "resumed", "service", "shown", "started", "team", "uid", "via", "why",
     )  # fmt: skip
 
     def __init__(self, facts: PodFacts, place: int, team: int, checkpoint: float, now: float) -> None:
@@ -52,6 +53,7 @@ class Attempt:
         self.cause: Cause | None = None
         self.via = Via.OWN
         self.evidence: Cause | None = None  # the strongest from its node so far
+        self.shown: Cause | None = None
         self.before: Attempt | None = None
         self.resumed = False
 

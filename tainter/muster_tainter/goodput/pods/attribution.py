@@ -25,7 +25,8 @@ EXTERNAL = "ipu/"  # components that are not on the node that reports them
 
 _NEVER = float("inf")
 # the stronger evidence stays; an incident may be known only after its first fault
-_STRENGTH = {None: 0, Cause.PREEMPTION: 1, Cause.FAULT: 2, Cause.INCIDENT: 3, Cause.DRAIN: 4}
+STRONGEST_FIRST = (Cause.DRAIN, Cause.INCIDENT, Cause.FAULT, Cause.PREEMPTION)
+_STRENGTH: dict[Cause | None, int] = {cause: -rank for rank, cause in enumerate((*STRONGEST_FIRST, None))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,20 @@ from enum import StrEnum
 
 import msgspec
 
-from muster_kube.api.objects import Api, ContainerResources, Metadata, OwnerReference
+from muster_kube.api.objects import Api, Metadata, OwnerReference
 from muster_kube.api.times import seconds
 from muster_tainter.outcomes.kinds import APPLICATION_EXIT, DEVICE_ALLOCATION, EVICTED, KUBELET_ADMISSION
-from muster_tainter.outcomes.outcome import bound_at, disruption_of, kind_of_end
-from muster_tainter.outcomes.pods import ContainerStatus, EndedState, OutcomeStatus, WaitingState
+from muster_tainter.outcomes.outcome import bound_at, disruption_of, kind_of_end, outcome_of
+from muster_tainter.outcomes.pods import (
+    ContainerSpec,
+    ContainerStatus,
+    EndedState,
+    OutcomePod,
+    OutcomeSpec,
+    OutcomeStatus,
+    PodOutcome,
+    WaitingState,
+)
 from muster_tainter.policy.sections.heavy_checks import parse_duration
 
 PATH = "/api/v1/pods"
@@ -53,17 +62,15 @@ class LedgerStatus(OutcomeStatus, frozen=True):
     container_statuses: tuple[LedgerContainerStatus, ...] = ()
 
 
-class LedgerContainer(Api, frozen=True):
+class LedgerContainer(ContainerSpec, frozen=True):
     name: str = ""
-    resources: ContainerResources = ContainerResources()
 
 
 class LedgerClaim(Api, frozen=True):
     name: str = ""
 
 
-class LedgerSpec(Api, frozen=True):
-    node_name: str = ""
+class LedgerSpec(OutcomeSpec, frozen=True):
     restart_policy: str = "Always"
     containers: tuple[LedgerContainer, ...] = ()
     init_containers: tuple[LedgerContainer, ...] = ()
@@ -77,9 +84,9 @@ class LedgerMetadata(Metadata, frozen=True):
 class End(StrEnum):
     """How a pod, or one run of its containers, ended.
 
-    OWN: its program failed, or it could not be started. NODE: its node rejected it. EVICTED: by the eviction API.
-    TAINTED: by a NoExecute taint. PREEMPTED: by the scheduler. LOST: its node is gone. STOPPED: by its kubelet, which
-    was short of memory or disk, or shut down. DELETED: by whoever may delete it, such as its owner.
+    OWN: its program failed, or it could not be started. NODE: its node rejected it, and is to blame. EVICTED: by the
+    eviction API. TAINTED: by a NoExecute taint. PREEMPTED: by the scheduler. LOST: its node is gone. STOPPED: by its
+    kubelet, which was short of memory or disk, or shut down. DELETED: by a user or controller, such as its owner.
     """
 
     NONE = ""
@@ -104,7 +111,7 @@ _DISRUPTIONS = {
     "TerminationByKubelet": End.STOPPED,
 }
 _REASONS = {"Preempting": End.PREEMPTED, "NodeLost": End.LOST, "Terminated": End.STOPPED, "NodeShutdown": End.STOPPED}
-_KINDS = {DEVICE_ALLOCATION: End.NODE, KUBELET_ADMISSION: End.NODE, EVICTED: End.STOPPED}
+_KINDS = {KUBELET_ADMISSION: End.NODE, EVICTED: End.STOPPED}
 
 
 class PodFacts(msgspec.Struct, frozen=True, gc=False):
@@ -136,9 +143,10 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False):
     leaving: End = End.NONE
 
 
-class LedgerPod(Api, frozen=True):
+class LedgerPod(OutcomePod, frozen=True):
     """facts: None as decoded, and of a pod without accelerators; set by ``reduce_pod``, which drops the rest. The API
-    has no such field."""
+    has no such field. outcome: only of a pod that was rejected for want of devices; its end is OWN until
+    :func:`muster_tainter.goodput.pods.rejection.facts_on` knows the node."""
 
     metadata: LedgerMetadata
     spec: LedgerSpec = LedgerSpec()
@@ -150,7 +158,13 @@ def reduce_pod(pod: LedgerPod, prefixes: tuple[str, ...]) -> LedgerPod:
     """The reflector's ``transform``. prefixes: of accelerator resources."""
     meta = pod.metadata
     kept = LedgerMetadata(name=meta.name, namespace=sys.intern(meta.namespace), resource_version=meta.resource_version)
-    return LedgerPod(metadata=kept, facts=read_pod(pod, prefixes))
+    facts = read_pod(pod, prefixes)
+    return LedgerPod(metadata=kept, facts=facts, outcome=None if facts is None else _rejection(pod, facts))
+
+
+def _rejection(pod: LedgerPod, facts: PodFacts) -> PodOutcome | None:
+    outcome = outcome_of(pod) if facts.end is End.OWN else None
+    return outcome if outcome is not None and outcome.kind == DEVICE_ALLOCATION else None
 
 
 def read_pod(pod: LedgerPod, prefixes: tuple[str, ...]) -> PodFacts | None:

@@ -93,7 +93,7 @@ class DeviceHealthFeed:
             while not self._changed.is_set():
                 self._up.labels(SOURCE).set(pods.connected)
                 if pods.synced:
-                    findings.look(self._replica.now())
+                    await findings.look(self._replica.now())
                     await self._verify(findings)
                 if watching.done():
                     watching.result()

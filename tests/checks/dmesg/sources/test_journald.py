@@ -132,6 +132,8 @@ while True:
         sys.stdout.buffer.write(entry + b"\\n\\n")
     shown = max(shown, len(entries))
     sys.stdout.flush()
+    if (home / "complains").exists():
+        os.write(2, b"warning" * 1000)
     if "-f" not in sys.argv:
         break
     time.sleep(0.01)
@@ -237,6 +239,22 @@ async def test_a_journalctl_that_fails_is_reported(
     assert await read_out(stream) == []
     assert missing_facts(stream.health(), "journalctl", "add match: bad") == []
     assert not stream.caught_up
+
+
+async def test_a_journalctl_that_complains_without_end_is_followed(
+    journal: Journal, timeline: Timeline, echo: Any
+) -> None:
+    (journal.home / "complains").touch()
+    stream = journal.stream(timeline, echo(), JournalPlace())
+    heard = stream.events()
+    async with asyncio.timeout(60):
+        # each turn of the child prints 8 KB, and a pipe takes 64 KiB
+        for number in range(1, 41):
+            journal.write()
+            assert [sign.message for sign in await anext(heard)] == [f"line {number}"]
+            await asyncio.sleep(0.02)
+    await heard.aclose()
+    assert not any(psutil.pid_exists(pid) for pid, _ in journal.children())
 
 
 async def test_a_journalctl_that_is_slow_to_exit_has_not_failed(
