@@ -1,5 +1,5 @@
-"""A node that has all that checks look for: eight GPUs, the four IPUs of an IPU-Machine, NICs, disks, a management
-controller. Its files and what its tools print have been recorded; clock, memory and network are this machine's.
+"""A node that has all that checks look for: eight GPUs and an NVSwitch, the four IPUs of an IPU-Machine, NICs, disks, a
+management controller. Its files and what its tools print have been recorded; clock, memory and network are this machine's.
 """
 
 import os
@@ -21,7 +21,7 @@ from tests.checks.nic.conftest import Node as Interfaces
 from tests.checks.nvidia.samples_of import H100, NVLINK_STATUS
 from tests.checks.os.test_os import HEALTHY as LIMITS
 from tests.checks.pcielink.machines import H100 as MODEL
-from tests.checks.pcielink.machines import NVME, ROOT_PORT, Machine
+from tests.checks.pcielink.machines import NVME, NVSWITCH, ROOT_PORT, Machine
 from tests.cluster.agent.ipu_host import IPU, LINE
 from tests.cluster.agent.ipu_host import SCRIPTS as GRAPHCORE
 from tests.cluster.agent.recorded_gpu_agent import DIAGNOSIS, NVBANDWIDTH
@@ -98,6 +98,7 @@ def files(root: Path) -> Path:
     for place, gpu in enumerate(GPUS):
         machine.add(f"0000:{place:02x}:01.0", ROOT_PORT).add(gpu, MODEL, f"0000:{place:02x}:01.0")
     machine.add("0000:c0:01.0", ROOT_PORT).add("0000:c1:00.0", NVME, "0000:c0:01.0")
+    machine.add("0000:d0:01.0", ROOT_PORT).add("0000:d1:00.0", NVSWITCH, "0000:d0:01.0")
     (root / "sys/bus/pci/drivers/nvme").mkdir(parents=True)
     (root / "sys/bus/pci/devices/0000:c1:00.0/driver").symlink_to(root / "sys/bus/pci/drivers/nvme")
     interfaces = Interfaces(root)

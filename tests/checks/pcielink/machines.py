@@ -6,7 +6,8 @@ from pathlib import Path
 from muster_checks.testing.recorded import lay_out
 
 H100, CX7, NVME, MI300, C600 = "10de:2330", "15b3:1021", "144d:a80a", "1002:74a1", "1d95:0020"
-CLASSES = {H100: 0x030200, CX7: 0x020700, NVME: 0x010802, MI300: 0x120000, C600: 0x120000}
+NVSWITCH = "10de:22a3"
+CLASSES = {H100: 0x030200, CX7: 0x020700, NVME: 0x010802, MI300: 0x120000, C600: 0x120000, NVSWITCH: 0x068000}
 BRIDGE, ROOT_PORT, QEMU_PORT = "1000:c030", "8086:352a", "1b36:000c"
 CORRECTABLE = ("RxErr", "BadTLP", "BadDLLP", "Rollover", "Timeout", "NonFatalErr", "CorrIntErr", "HeaderOF")
 UNCORRECTABLE = ("Undefined", "DLP", "SDES", "TLP", "FCP", "CmpltTO", "CmpltAbrt", "UnxCmplt", "RxOF", "MalfTLP")
