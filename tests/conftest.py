@@ -26,6 +26,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # a shell starts background jobs so, and children would inherit it: what is ended by Ctrl-C here would never end
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# of what is written in Go (API servers, etcd, kubectl): memory for a tenth of a processor's time, which both cores lack
+os.environ.setdefault("GOGC", "400")
+
 for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG", "PYTEST_ADDOPTS"):
     # in a pod, or where a person works: what is started here must not find a cluster that is somebody's, nor a pytest
     # that a test runs the options of this one
