@@ -1,5 +1,6 @@
 """A node that has all that checks look for: eight GPUs and an NVSwitch, the four IPUs of an IPU-Machine, NICs, disks, a
-management controller. Its files and what its tools print have been recorded; clock, memory and network are this machine's.
+management controller. Its files and what its tools print have been recorded; clock, memory and network are this
+machine's.
 """
 
 import os

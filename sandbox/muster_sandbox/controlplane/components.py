@@ -108,8 +108,8 @@ def manager_arguments(layout: Layout) -> list[str]:
         f"--cluster-signing-key-file={layout.pki / 'ca.key'}",
         "--use-service-account-credentials=true",
         "--leader-elect=false",
-        # ttl writes an annotation for kubelets' caches on every node, again and again while a fleet grows; resourcequota
-        # reads the server's whole API every 30 s
+        # ttl writes an annotation for kubelets' caches on every node, again and again while a fleet grows;
+        # resourcequota reads the server's whole API every 30 s
         "--controllers=*,-ttl,-resourcequota",
         # with the default (20 per second), creating service accounts would take minutes in a busy session
         "--kube-api-qps=500",
