@@ -35,8 +35,8 @@ sandbox: .venv/installed
 	@$(BIN)/muster sandbox $(ARGS)
 
 # Tests that measure run first and alone. Then integration tests run four files at a time, the longest first; meanwhile one process
-# runs those that compute, and another one those that only wait or are costly to collect. The tests of checks, which must cover 95 %
-# of the branches, follow those that compute, two files at a time: whichever ends first, both cores are busy until the end.
+# runs those that compute, and another one those that only wait or are costly to collect, and then the tests of checks, which must
+# cover 95 % of the branches. All three end at about the same time.
 # ARGS="tests/… -k …" runs some tests one at a time, without coverage.
 test: .venv/installed
 	@$(BIN)/python -m tests.machine test
@@ -46,12 +46,13 @@ ifdef ARGS
 else
 	@begun=$$(date +%s); failed=0; \
 	$(BIN)/python -m pytest -m alone || failed=1; \
-	$(BIN)/python -m pytest -m beside > .venv/beside.log 2>&1 & beside=$$!; \
-	{ computed=0; \
-	  $(BIN)/python -m pytest --ignore=tests/checks -m "not integration and not alone and not beside" --durations=10 || computed=1; \
-	  $(BIN)/python -m pytest --numprocesses=2 tests/checks -m "not integration and not alone and not beside" --durations=10 \
-	    --cov --cov-report= --cov-fail-under=95 || computed=1; \
-	  exit $$computed; } > .venv/others.log 2>&1 & others=$$!; \
+	{ waited=0; \
+	  $(BIN)/python -m pytest -m beside || waited=1; \
+	  $(BIN)/python -m pytest tests/checks -m "not integration and not alone and not beside" --durations=10 \
+	    --cov --cov-report= --cov-fail-under=95 || waited=1; \
+	  exit $$waited; } > .venv/beside.log 2>&1 & beside=$$!; \
+	$(BIN)/python -m pytest --ignore=tests/checks -m "not integration and not alone and not beside" --durations=10 \
+	  > .venv/others.log 2>&1 & others=$$!; \
 	$(BIN)/python -m pytest $(AT_A_TIME) -m "integration and not alone and not beside" --durations=10 || failed=1; \
 	wait $$others || failed=1; cat .venv/others.log; \
 	wait $$beside || failed=1; cat .venv/beside.log; \
