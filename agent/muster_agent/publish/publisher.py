@@ -95,7 +95,7 @@ class Publisher:
         self._retry = Backoff(base_s=0.1, cap_s=10.0)
         self._outage = Outage(clock.monotonic)
         self._failures = 0
-        self._not_before = float("-inf")  # of the next write, whatever wakes the publisher
+        self._pausing = False  # after a failed write: nothing but the end of the pause leads to the next step
         self._error = ""
         self._heal = Backoff(base_s=1.0, cap_s=60.0)
         self._heals = 0
@@ -154,13 +154,14 @@ class Publisher:
                 continue
             try:
                 async with asyncio.timeout(wait_s):
-                    await self._wake.wait()
+                    await (asyncio.Event() if self._pausing else self._wake).wait()
             except TimeoutError:
                 pass
 
     async def step(self) -> float | None:
         """Compare, and write at most once. Returns seconds until the next step unless woken; None: only when woken."""
         self._wake.clear()
+        self._pausing = False
         now = self._clock.monotonic()
         desired = self._source.desired()
         health = self._observed
@@ -236,8 +237,6 @@ class Publisher:
 
     async def _write_paced(self, now: float, health: NodeHealth, desired: NodeHealthStatus | None) -> float | None:
         """Write ``desired``, or only the claim if None, as soon as the rate limit allows it."""
-        if now < self._not_before:
-            return self._not_before - now
         if wait_s := self._rate_limit.take(now):
             return wait_s
         version = health.metadata.resource_version
@@ -255,7 +254,7 @@ class Publisher:
         except (ApiError, ConfigError) as error:
             self._noticed_at = noticed if noticed is not None else self._noticed_at
             pause_s = await self._handle_failure(error, health)
-            self._not_before = self._clock.monotonic() + (pause_s or 0.0)
+            self._pausing = pause_s is not None
             return pause_s
         self._failures, self._error = 0, ""
         if self._is_outdated(written, health):
