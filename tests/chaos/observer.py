@@ -84,18 +84,26 @@ class _Open:
 
 @dataclass
 class _Faults:
-    """Of one node, as its NodeHealth told. closed_at: when one was closed last. told: times of all its statuses."""
+    """Of one node, as its NodeHealth told. closed_at: when one was closed last. told: times of all its statuses.
+    cleared: occurrences by check and component, undone: those of them that a deleted CRD took away, read or not."""
 
     open: dict[FaultKey, _Open] = field(default_factory=dict)
     cleared: dict[tuple[str, str], int] = field(default_factory=dict)
+    cleared_at: str = ""
+    undone: dict[tuple[str, str], int] = field(default_factory=dict)
     closed_at: str = ""
     told: list[str] = field(default_factory=list)
 
-    def note(self, write: Write) -> None:
+    def note(self, write: Write, erased: Iterable[str]) -> None:
+        """erased: when the CRD was deleted."""
         body = write.result or {}
+        if any(self.cleared_at < at < write.at for at in erased):
+            self.undone |= self.cleared
+            self.cleared = {}
         for entry in body.get("spec", {}).get("clear") or ():
             place = (entry["check"], entry["component"])
             self.cleared[place] = max(self.cleared.get(place, 0), entry["occurrence"])
+            self.cleared_at = write.at
         status = body.get("status") or {}
         if status:
             self.told.append(write.at)
@@ -118,8 +126,7 @@ class _Faults:
 
     def _is_closed(self, key: FaultKey, known: _Open, status: Object, reported: Mapping[FaultKey, _Open]) -> bool:
         check, component, reason = key
-        told = max(self.cleared.get((check, place), 0) for place in ("*", component))
-        if known.occurrence <= told:
+        if known.occurrence <= _told(self.cleared, key):
             return True
         if key in reported or not status.get("bootID"):
             return False
@@ -131,6 +138,16 @@ class _Faults:
             each["component"] == component and each["reason"] == reason and each["occurrence"] >= known.occurrence
             for each in over
         )
+
+    @property
+    def may_be_untainted(self) -> bool:
+        """Whether all that is open was cleared, and told anew after the CRD was deleted: the tainter may have read the
+        clear before."""
+        return all(each.occurrence <= _told(self.undone, key) for key, each in self.open.items())
+
+
+def _told(cleared: Mapping[tuple[str, str], int], key: FaultKey) -> int:
+    return max(cleared.get((key[0], place), 0) for place in ("*", key[1]))
 
 
 @dataclass(frozen=True)
@@ -237,7 +254,7 @@ class _Fleet:
     def replay(self) -> None:
         for write in self._all():
             if write.resource.startswith("nodehealths"):
-                self._faults.setdefault(write.name, _Faults()).note(write)
+                self._faults.setdefault(write.name, _Faults()).note(write, self._erased)
             elif write.verb == "unknown":
                 self._enter(write.name, None)
             else:
@@ -317,6 +334,8 @@ class _Fleet:
         for name in sorted(tainted - faulty):
             yield Violation(Rule.LEFT_TAINT, name)
         for name in sorted(faulty - tainted):
+            if self._faults[name].may_be_untainted:
+                continue
             budget = budgets.get(states[name].pool)
             if budget is None or used[states[name].pool] < budget:
                 yield Violation(Rule.LOST_TAINT, f"{name}: {sorted(self._faults[name].open)}")

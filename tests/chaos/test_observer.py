@@ -319,6 +319,26 @@ def test_a_clear_that_was_deleted_with_the_crd_before_the_tainter_came_back_excu
     assert log.judged(tmp_path) == {Rule.TAINTED_IN_HEALTH}
 
 
+@pytest.mark.parametrize("was_read", [False, True])
+def test_a_fault_whose_clear_was_deleted_with_the_crd_and_that_is_told_anew_may_be_tainted_or_not(
+    tmp_path: Path, was_read: bool
+) -> None:
+    log = Log()
+    log.tainted_node("n1")
+    log.health("n1", FAULT, clear=1)
+    if was_read:
+        log.node(TAINTER, "n1")
+    log.wait(1.0)
+    log.write(PERSON, "delete", "customresourcedefinitions", "nodehealths.muster.dev")
+    log.wait(1.0)
+    log.health("n1", FAULT)
+    assert log.judged(tmp_path) == set()
+    log.health("n1", FAULT | {"occurrence": 2})
+    assert log.judged(tmp_path) == ({Rule.LOST_TAINT} if was_read else set())
+    log.health("n1", FAULT | {"occurrence": 2}, clear=2)
+    assert log.judged(tmp_path) == (set() if was_read else {Rule.LEFT_TAINT})
+
+
 def test_a_node_whose_last_state_is_not_known_is_blamed_on_nobody(tmp_path: Path) -> None:
     """The API server was killed as a person removed a taint, and the tainter wrote before the observer looked."""
     log = Log()
