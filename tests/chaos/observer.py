@@ -85,12 +85,16 @@ class _Open:
 @dataclass
 class _Faults:
     """Of one node, as its NodeHealth told. closed_at: when one was closed last. told: times of all its statuses.
-    cleared: occurrences by check and component, undone: those of them that a deleted CRD took away, read or not."""
+    cleared: occurrences by check and component, undone: those of them that a deleted CRD took away, read or not.
+    forgotten: open ones that it took away and that have not been told since; unsure: checks that are UNKNOWN now."""
 
     open: dict[FaultKey, _Open] = field(default_factory=dict)
     cleared: dict[tuple[str, str], int] = field(default_factory=dict)
     cleared_at: str = ""
     undone: dict[tuple[str, str], int] = field(default_factory=dict)
+    noted_at: str = ""
+    forgotten: set[FaultKey] = field(default_factory=set)
+    unsure: set[str] = field(default_factory=set)
     closed_at: str = ""
     told: list[str] = field(default_factory=list)
 
@@ -100,6 +104,9 @@ class _Faults:
         if any(self.cleared_at < at < write.at for at in erased):
             self.undone |= self.cleared
             self.cleared = {}
+        if any(self.noted_at < at < write.at for at in erased):
+            self.forgotten |= self.open.keys()
+        self.noted_at = write.at
         for entry in body.get("spec", {}).get("clear") or ():
             place = (entry["check"], entry["component"])
             self.cleared[place] = max(self.cleared.get(place, 0), entry["occurrence"])
@@ -107,6 +114,7 @@ class _Faults:
         status = body.get("status") or {}
         if status:
             self.told.append(write.at)
+            self.unsure = {each["name"] for each in status.get("checks") or () if each["verdict"] == "UNKNOWN"}
         reported: dict[FaultKey, _Open] = {}
         for check in status.get("checks") or ():
             for found in check.get("findings") or ():
@@ -115,6 +123,7 @@ class _Faults:
                     reported[key] = _Open(
                         found.get("occurrence", 1), status.get("bootID", ""), found["class"], write.at, write.version
                     )
+        self.forgotten -= reported.keys()
         for key, found in reported.items():
             known = self.open.get(key)
             if known is None or found.occurrence > known.occurrence:
@@ -142,8 +151,11 @@ class _Faults:
     @property
     def may_be_untainted(self) -> bool:
         """Whether all that is open was cleared, and told anew after the CRD was deleted: the tainter may have read the
-        clear before."""
-        return all(each.occurrence <= _told(self.undone, key) for key, each in self.open.items())
+        clear before. Or it was told only before, perhaps to nobody, and its check cannot tell now."""
+        return all(
+            each.occurrence <= _told(self.undone, key) or (key in self.forgotten and key[0] in self.unsure)
+            for key, each in self.open.items()
+        )
 
 
 def _told(cleared: Mapping[tuple[str, str], int], key: FaultKey) -> int:

@@ -339,6 +339,24 @@ def test_a_fault_whose_clear_was_deleted_with_the_crd_and_that_is_told_anew_may_
     assert log.judged(tmp_path) == (set() if was_read else {Rule.LEFT_TAINT})
 
 
+@pytest.mark.parametrize(("verdict", "wrong"), [("UNKNOWN", set()), ("FAIL", {Rule.LOST_TAINT})])
+def test_a_fault_that_was_told_only_before_the_crd_was_deleted_may_be_known_to_nobody(
+    tmp_path: Path, verdict: str, wrong: set[Rule]
+) -> None:
+    log = Log()
+    log.node(PERSON, "n1")
+    log.health("n1", FAULT)
+    log.wait(1.0)
+    log.write(PERSON, "delete", "customresourcedefinitions", "nodehealths.muster.dev")
+    log.wait(1.0)
+    log.health("n1", FAULT | {"verdict": verdict})
+    assert log.judged(tmp_path) == wrong
+    log.health("n1", FAULT)
+    assert log.judged(tmp_path) == {Rule.LOST_TAINT}
+    log.health("n1", FAULT | {"verdict": "UNKNOWN"})
+    assert log.judged(tmp_path) == {Rule.LOST_TAINT}
+
+
 def test_a_node_whose_last_state_is_not_known_is_blamed_on_nobody(tmp_path: Path) -> None:
     """The API server was killed as a person removed a taint, and the tainter wrote before the observer looked."""
     log = Log()
