@@ -26,7 +26,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # a shell starts background jobs so, and children would inherit it: what is ended by Ctrl-C here would never end
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# of what is written in Go (API servers, etcd, kubectl): memory for a tenth of a processor's time, which both cores lack
+# of what is written in Go: an API server of 1.20 spent 8 % of its time under these tests on garbage (its pprof profile)
 os.environ.setdefault("GOGC", "400")
 
 for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG", "PYTEST_ADDOPTS"):

@@ -90,7 +90,6 @@ class _Faults:
 
     open: dict[FaultKey, _Open] = field(default_factory=dict)
     cleared: dict[tuple[str, str], int] = field(default_factory=dict)
-    cleared_at: str = ""
     undone: dict[tuple[str, str], int] = field(default_factory=dict)
     noted_at: str = ""
     forgotten: set[FaultKey] = field(default_factory=set)
@@ -101,16 +100,14 @@ class _Faults:
     def note(self, write: Write, erased: Iterable[str]) -> None:
         """erased: when the CRD was deleted."""
         body = write.result or {}
-        if any(self.cleared_at < at < write.at for at in erased):
+        if any(self.noted_at < at < write.at for at in erased):
             self.undone |= self.cleared
             self.cleared = {}
-        if any(self.noted_at < at < write.at for at in erased):
             self.forgotten |= self.open.keys()
         self.noted_at = write.at
         for entry in body.get("spec", {}).get("clear") or ():
             place = (entry["check"], entry["component"])
             self.cleared[place] = max(self.cleared.get(place, 0), entry["occurrence"])
-            self.cleared_at = write.at
         status = body.get("status") or {}
         if status:
             self.told.append(write.at)

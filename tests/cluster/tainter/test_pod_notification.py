@@ -56,7 +56,7 @@ class Work:
         return await self._pod_of("run", name)
 
     async def own_itself(self, job: str) -> None:
-        """As a tenant can who may write Jobs."""
+        """As a tenant can with the right to write Jobs."""
         path = f"{self._path('jobs', '/apis/batch/v1')}/{job}"
         uid = (await self._api.get(path))["metadata"]["uid"]
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": uid, "controller": True}

@@ -11,7 +11,7 @@ from muster_operator.snapshot_reader import SnapshotReader
 
 
 async def test_a_copy_of_a_pod_in_another_namespace_does_not_replace_the_jobs_pod() -> None:
-    """A user who may create pods in another namespace can give them any owner reference."""
+    """With the right to create pods in another namespace, a user can give them any owner reference."""
     name = "train-worker-0"
     copy: dict[str, Any] = pod_object(name, uid="copy", namespace="elsewhere")
     copy["status"] = {"phase": "Failed"}
